@@ -1,0 +1,1 @@
+"""Navigation tasks as vectorised environments."""

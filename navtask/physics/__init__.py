@@ -1,0 +1,1 @@
+"""Batched physics behind one contract."""

@@ -1,0 +1,1 @@
+"""Searches reward weights and PPO settings; see the README."""

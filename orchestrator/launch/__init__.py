@@ -1,0 +1,1 @@
+"""Starting jobs: one contract, one module per launcher."""

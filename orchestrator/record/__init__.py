@@ -1,0 +1,1 @@
+"""Recording: the write-ahead log and its shipping to MLflow."""

@@ -1,0 +1,1 @@
+"""Searching: the space, the study, the objective."""
