@@ -1,0 +1,184 @@
+"""The settings of the navigation task. The numbers themselves are in ``conf/task/``.
+
+Importing this module is cheap (no torch), so that a settings mistake is told at once.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from navtask.errors import ConfigError
+
+
+@dataclass(kw_only=True)
+class RoomsConfig:
+    """How rooms are drawn: a rectangle with cylinders and rotated boxes, a start and a goal."""
+
+    name: str
+    """What reports call rooms of this kind."""
+    size: list[float]
+    """Inner lengths of the room along x and y, m."""
+    obstacles: list[int]
+    """Fewest and most obstacles in a room."""
+    half_size: list[float]
+    """Least and greatest radius of a cylinder or half-length of a box's side, m."""
+    gap: float
+    """Least distance between two obstacles, and between an obstacle and a wall, m. More than the robot's diameter: then
+    the obstacles, each grown by the robot's radius, are disjoint islands, and every free place can be reached."""
+    margin: float
+    """Least free distance around the robot's disc at the start and at the goal, m."""
+    goal_distance: float
+    """Least straight distance from start to goal, m."""
+    tries: int
+    """How often a place is drawn anew before the drawing is counted as failed."""
+
+
+@dataclass(kw_only=True)
+class LidarConfig:
+    """The scanner: beams evenly over 360 degrees from the body's centre, beam 0 forward, counter-clockwise."""
+
+    beams: int
+    max_range: float
+    """m"""
+    noise_std: float
+    """Standard deviation of Gaussian noise on each range, m."""
+    dropout: float
+    """Share of beams that return nothing (read as the maximum range)."""
+
+
+@dataclass(kw_only=True)
+class ObservationTermConfig:
+    """One term of the observation."""
+
+    enabled: bool = True
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class RewardTermConfig:
+    """One term of the reward."""
+
+    weight: float
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class NavConfig:
+    """The whole task."""
+
+    name: str
+    rooms: RoomsConfig
+    lidar: LidarConfig
+    control_dt: float
+    """Time between two actions, s."""
+    physics_dt: float
+    """Physics step, s; ``control_dt`` is a multiple of it."""
+    episode_length: float
+    """Time limit of an episode, s."""
+    goal_radius: float
+    """The goal is reached within this distance of the robot's centre, m."""
+    goal_distance_scale: float
+    """Distance that the observation shows as 1, m."""
+    reward_scale: float
+    """The reward handed to the learner is the weighted sum times this; everything logged is unscaled."""
+    history: int
+    """How many of the last observations are stacked."""
+    observations: dict[str, ObservationTermConfig]
+    rewards: dict[str, RewardTermConfig]
+
+
+def _check(condition: bool, key: str, value: object, expected: str) -> None:
+    if not condition:
+        raise ConfigError(key, value, expected)
+
+
+def validate_rooms(rooms: RoomsConfig, robot_radius: float, key: str = "task.rooms") -> None:
+    """Raise ConfigError unless rooms can be drawn from these settings."""
+    _check(
+        len(rooms.size) == 2 and min(rooms.size) >= 2.0, f"{key}.size", rooms.size, "two lengths of at least 2 m, [x, y]"
+    )
+    low, high = (rooms.obstacles * 2)[:2] if rooms.obstacles else (1, 0)
+    _check(
+        len(rooms.obstacles) == 2 and 0 <= low <= high <= 64,
+        f"{key}.obstacles",
+        rooms.obstacles,
+        "[fewest, most] with 0 <= fewest <= most <= 64",
+    )
+    _check(
+        len(rooms.half_size) == 2 and 0 < rooms.half_size[0] <= rooms.half_size[1],
+        f"{key}.half_size",
+        rooms.half_size,
+        "[least, greatest] in m, with 0 < least <= greatest",
+    )
+    _check(
+        rooms.gap > 2 * robot_radius,
+        f"{key}.gap",
+        rooms.gap,
+        f"more than the robot's diameter, {2 * robot_radius:g} m, so that every goal can be reached",
+    )
+    _check(rooms.margin >= 0, f"{key}.margin", rooms.margin, "at least 0 m")
+    diagonal = (rooms.size[0] ** 2 + rooms.size[1] ** 2) ** 0.5
+    _check(
+        0 <= rooms.goal_distance < 0.7 * diagonal,
+        f"{key}.goal_distance",
+        rooms.goal_distance,
+        f"0 to {0.7 * diagonal:.1f} m, 0.7 of the room's diagonal",
+    )
+    _check(rooms.tries >= 1, f"{key}.tries", rooms.tries, "at least 1")
+
+
+def validate(config: NavConfig) -> None:
+    """Raise ConfigError, naming key, value and what was expected, when the task cannot be built from ``config``.
+
+    Checks names and parameters against the registries, so it imports the terms (and torch).
+    """
+    from navtask.nav.robot import ROBOT
+    from navtask.registry import OBSERVATIONS, REWARDS, check_params
+
+    validate_rooms(config.rooms, ROBOT.radius)
+    lidar = config.lidar
+    _check(4 <= lidar.beams <= 1024, "task.lidar.beams", lidar.beams, "4 to 1024")
+    _check(
+        lidar.max_range > ROBOT.radius,
+        "task.lidar.max_range",
+        lidar.max_range,
+        f"more than the robot's radius, {ROBOT.radius} m",
+    )
+    _check(lidar.noise_std >= 0, "task.lidar.noise_std", lidar.noise_std, "at least 0 m")
+    _check(0 <= lidar.dropout < 1, "task.lidar.dropout", lidar.dropout, "a share, 0 to below 1")
+    _check(0 < config.physics_dt <= 0.05, "task.physics_dt", config.physics_dt, "above 0, at most 0.05 s")
+    substeps = config.control_dt / config.physics_dt
+    _check(
+        substeps >= 1 and abs(substeps - round(substeps)) < 1e-6,
+        "task.control_dt",
+        config.control_dt,
+        f"a multiple of task.physics_dt={config.physics_dt:g}",
+    )
+    _check(
+        config.episode_length >= 2 * config.control_dt,
+        "task.episode_length",
+        config.episode_length,
+        "at least two control steps",
+    )
+    _check(config.goal_radius > 0, "task.goal_radius", config.goal_radius, "above 0 m")
+    _check(config.goal_distance_scale > 0, "task.goal_distance_scale", config.goal_distance_scale, "above 0 m")
+    _check(config.reward_scale > 0, "task.reward_scale", config.reward_scale, "above 0")
+    _check(1 <= config.history <= 16, "task.history", config.history, "1 to 16")
+    for name, term in config.observations.items():
+        OBSERVATIONS.get(name, "task.observations")
+        check_params(OBSERVATIONS.get(name).function, term.params, f"task.observations.{name}.params")
+    _check(
+        any(t.enabled and OBSERVATIONS.get(n).group == "policy" for n, t in config.observations.items()),
+        "task.observations",
+        "none enabled",
+        "at least one DEPLOYABLE term for the actor",
+    )
+    for name, reward in config.rewards.items():
+        term = REWARDS.get(name, "task.rewards")
+        _check(
+            reward.weight == reward.weight and abs(reward.weight) != float("inf"),
+            f"task.rewards.{name}.weight",
+            reward.weight,
+            "a finite number",
+        )
+        check_params(term.function, reward.params, f"task.rewards.{name}.params")
+    _check(bool(config.rewards), "task.rewards", "{}", "at least one reward term")

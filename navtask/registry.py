@@ -1,0 +1,151 @@
+"""The registries: a term is a function, and the decorator above it is all that is needed to add it.
+
+Where an observation comes from is part of its function's signature: a DEPLOYABLE term is handed what a real robot
+senses and nothing else, so it cannot peek at the truth whatever the config says.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from navtask.errors import ConfigError
+
+Function = Callable[..., torch.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservationTerm:
+    """A registered observation term: ``function(sensed[, truth], **params) -> (N, width)``, of order one."""
+
+    name: str
+    group: str
+    """``policy`` (DEPLOYABLE) or ``privileged`` (SIM_ONLY)."""
+    width: int | Callable[[Any], int]
+    """Number of values, or a function of the task's config that tells it before the first step."""
+    function: Function
+
+    def width_for(self, config: Any) -> int:
+        """Width of this term under a task config."""
+        return self.width(config) if callable(self.width) else self.width
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardTerm:
+    """A registered reward term: ``function(context, **params) -> (N,)``."""
+
+    name: str
+    function: Function
+    trail: str | None
+    """Name of the parameter that tells how many steps of the robot's trail the term looks back on."""
+
+
+Term = TypeVar("Term", ObservationTerm, RewardTerm)
+
+
+class Registry(Mapping[str, Term], Generic[Term]):
+    """Terms by name. ``get`` refuses an unknown name, naming the key that asked and the names that exist."""
+
+    def __init__(self, what: str, module: str):
+        self._what = what
+        self._module = module
+        self._terms: dict[str, Term] = {}
+
+    def _filled(self) -> dict[str, Term]:
+        __import__(self._module)  # the built-in terms register themselves on import
+        return self._terms
+
+    def add(self, term: Term) -> None:
+        """Register a term; a name can be taken once."""
+        if term.name in self._terms:
+            raise ValueError(f"{self._what} '{term.name}' is registered already")
+        self._terms[term.name] = term
+
+    def get(self, name: str, key: str = "") -> Term:  # type: ignore[override]
+        """The term of that name; ConfigError when there is none."""
+        try:
+            return self._filled()[name]
+        except KeyError:
+            raise ConfigError(f"{key}.{name}".strip("."), name, f"a registered {self._what}", self._terms) from None
+
+    def __getitem__(self, name: str) -> Term:
+        return self._filled()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._filled())
+
+    def __len__(self) -> int:
+        return len(self._filled())
+
+
+OBSERVATIONS: Registry[ObservationTerm] = Registry("observation term", "navtask.nav.observations")
+REWARDS: Registry[RewardTerm] = Registry("reward term", "navtask.nav.rewards")
+
+
+def deployable(width: int | Callable[[Any], int]) -> Callable[[Function], Function]:
+    """Register ``f(sensed, **params) -> (N, width)``: what a real robot has. Goes to the group ``policy``."""
+    return _observation("policy", width, ("sensed",))
+
+
+def sim_only(width: int | Callable[[Any], int]) -> Callable[[Function], Function]:
+    """Register ``f(sensed, truth, **params) -> (N, width)``: what only a simulator has. Goes to ``privileged``."""
+    return _observation("privileged", width, ("sensed", "truth"))
+
+
+def reward(trail: str | None = None) -> Callable[[Function], Function]:
+    """Register ``f(context, **params) -> (N,)`` as a reward term under the function's name."""
+
+    def register(function: Function) -> Function:
+        _check_signature(function, ("context",))
+        REWARDS.add(RewardTerm(name=function.__name__, function=function, trail=trail))
+        return function
+
+    return register
+
+
+def _observation(
+    group: str, width: int | Callable[[Any], int], sources: tuple[str, ...]
+) -> Callable[[Function], Function]:
+    def register(function: Function) -> Function:
+        _check_signature(function, sources)
+        OBSERVATIONS.add(ObservationTerm(name=function.__name__, group=group, width=width, function=function))
+        return function
+
+    return register
+
+
+def _positional(function: Function) -> list[str]:
+    return [p.name for p in inspect.signature(function).parameters.values() if p.kind is not p.KEYWORD_ONLY]
+
+
+def _check_signature(function: Function, sources: tuple[str, ...]) -> None:
+    if tuple(_positional(function)) != sources:
+        raise TypeError(
+            f"term '{function.__name__}' must take ({', '.join(sources)}, *, **params), "
+            f"not {inspect.signature(function)}"
+        )
+
+
+def check_params(function: Function, params: Mapping[str, Any], key: str) -> None:
+    """Raise ConfigError when ``params`` are not exactly what the term's keyword arguments allow."""
+    keywords = {p.name: p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    for name, value in params.items():
+        if name not in keywords:
+            expected = f"one of {', '.join(keywords)}" if keywords else "no parameters"
+            raise ConfigError(f"{key}.{name}", value, expected, keywords)
+        annotation = keywords[name].annotation
+        if not _fits(value, annotation):
+            raise ConfigError(f"{key}.{name}", value, getattr(annotation, "__name__", str(annotation)))
+    for name, parameter in keywords.items():
+        if parameter.default is parameter.empty and name not in params:
+            raise ConfigError(f"{key}.{name}", None, "a value; this parameter has no default")
+
+
+def _fits(value: object, annotation: Any) -> bool:
+    if annotation is inspect.Parameter.empty:
+        return True
+    if isinstance(value, int) and not isinstance(value, bool) and annotation in (float, float | None):
+        return True
+    return isinstance(value, annotation) and not (isinstance(value, bool) and annotation is not bool)
