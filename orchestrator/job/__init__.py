@@ -1,0 +1,1 @@
+"""One training job: reads a trial's folder, trains, writes files only."""

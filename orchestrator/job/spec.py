@@ -1,0 +1,102 @@
+"""One trial as data: what a launcher is handed, and what a job reads from its folder."""
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from orchestrator.config import Config, from_plain, to_plain
+from orchestrator.errors import UserError
+
+SPEC, CONFIG, METRICS, RESULT = "trial.json", "config.yaml", "metrics.jsonl", "result.json"
+"""Files of a trial's folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSpec:
+    """One training: everything that its job needs to know, and nothing that may change while it runs."""
+
+    study: str
+    """The study, or the experiment of a single run."""
+    number: int
+    """Counts the study's trials from 0."""
+    seed: int
+    params: Mapping[str, Any]
+    """Config path -> value of what the search chose (already in ``config``); empty for a single run."""
+    folder: Path
+    """Absolute. The job writes here and nowhere else."""
+    config: Config
+    """Without ``sweep``: a job knows nothing of the search that it belongs to."""
+    attempt: int = 0
+    """How often the job has died and been started again."""
+    mlflow_run_id: str | None = None
+    uid: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Tells this trial from any other that ever was, also from one of the same study and number that was deleted."""
+
+
+def write(spec: TrialSpec) -> None:
+    """Create the trial's folder with ``trial.json`` and ``config.yaml``: whole, or not at all.
+
+    Raises FileExistsError when the folder is there: a trial is created once.
+    """
+    aside = spec.folder.with_name(f".{spec.folder.name}.{os.getpid()}")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    (aside / CONFIG).write_text(yaml.safe_dump(to_plain(spec.config), sort_keys=False, allow_unicode=True))
+    (aside / SPEC).write_text(_as_json(spec))
+    if spec.folder.exists():
+        shutil.rmtree(aside)
+        raise FileExistsError(f"{spec.folder} exists")
+    # A folder is renamed onto a free name or an empty folder, never onto one with files: no one else's trial is harmed.
+    os.rename(aside, spec.folder)
+
+
+def update(spec: TrialSpec) -> None:
+    """Replace ``trial.json``, say for another attempt; ``config.yaml`` never changes."""
+    write_aside(spec.folder / SPEC, _as_json(spec))
+
+
+def read(folder: Path) -> TrialSpec:
+    """The trial of a folder, typed through the schema. Loads data only: nothing that the files name is imported or run.
+
+    Raises UserError when the folder holds no trial, or one that this version's schema refuses.
+    """
+    folder = Path(folder).resolve()
+    try:
+        data = json.loads((folder / SPEC).read_text())
+        plain = yaml.safe_load((folder / CONFIG).read_text())
+    except FileNotFoundError as error:
+        raise UserError(f"{folder}: no trial here ({Path(str(error.filename)).name} is missing)") from error
+    except (ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{folder}: not a trial's folder: {str(error).splitlines()[0]}") from error
+    if not isinstance(data, dict) or not isinstance(plain, dict):
+        raise UserError(f"{folder}: not a trial's folder: {SPEC} and {CONFIG} must be mappings")
+    known = {name: data[name] for name in _FIELDS if name in data}
+    try:
+        return TrialSpec(folder=folder, config=from_plain(plain), **known)
+    except TypeError as error:
+        raise UserError(f"{folder / SPEC}: {error}") from error
+
+
+_FIELDS = ("study", "number", "seed", "params", "attempt", "mlflow_run_id", "uid")
+
+
+def _as_json(spec: TrialSpec) -> str:
+    data = {name: getattr(spec, name) for name in _FIELDS} | {"host": os.uname().nodename, "pid": os.getpid()}
+    return json.dumps(data, indent=1, default=list) + "\n"
+
+
+def write_aside(path: Path, text: str) -> None:
+    """Write a file so that whoever reads it sees the old text or the new, never a part."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(aside, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, path)
