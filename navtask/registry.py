@@ -41,6 +41,10 @@ class RewardTerm:
     trail: str | None
     """Name of the parameter that tells how many steps of the robot's trail the term looks back on."""
 
+    def default(self, parameter: str) -> Any:
+        """What a parameter is when nothing is said of it."""
+        return inspect.signature(self.function).parameters[parameter].default
+
 
 Term = TypeVar("Term", ObservationTerm, RewardTerm)
 

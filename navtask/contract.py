@@ -1,0 +1,234 @@
+"""What every task is: action, observation, reward, termination, and one loop that owns all that they share.
+
+A task says how its bodies move and what they sense, which ends there are, and which registered terms make up reward and
+observation. Clipping, the order of things within a step, auto-reset, time-outs, the observation before a reset and the
+accounting of episodes are here, once.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from rsl_rl.env import VecEnv
+from tensordict import TensorDict
+
+
+@dataclass
+class Episode:
+    """All that an episode carries from step to step. A task adds its own tensors; every field has N rows.
+
+    ``reset`` zeroes the masked rows of every tensor, so nothing can hide between episodes; ``number`` alone lives on.
+    """
+
+    number: torch.Tensor
+    """(N,) int32: how many episodes of this room came before; keys its random numbers."""
+    step: torch.Tensor
+    """(N,) int64: control steps since the reset."""
+    age: torch.Tensor
+    """(N,) int64: what the time limit counts; ahead of ``step`` where first episodes start at a random age."""
+    reward_sums: torch.Tensor
+    """(N, terms): weighted reward so far, by term."""
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Every tensor by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def reset(self, mask: torch.Tensor) -> None:
+        """Begin the next episode in the rooms of ``mask`` (N,) bool."""
+        for name, tensor in self.tensors().items():
+            if name != "number":
+                tensor.masked_fill_(mask.view(-1, *[1] * (tensor.dim() - 1)), 0)
+        self.number += mask
+
+
+@dataclass
+class RewardSum:
+    """The reward's terms, each already bound to its parameters: ``term(context) -> (N,)``."""
+
+    names: list[str]
+    terms: list[Callable[[Any], torch.Tensor]]
+    weights: torch.Tensor
+    """(terms,), or (N, terms) where rooms are weighted differently."""
+
+
+class VecTask(VecEnv, ABC):
+    """N rooms stepped together; rsl_rl's ``VecEnv`` with the guarantees that it leaves open.
+
+    Within a step everything belongs to one instant: the bodies move; kinematics, contacts and sensors are read once;
+    ends, rewards and observation come from that reading; then the rooms that ended are reset, and only their observation
+    is refreshed. ``extras`` of a step:
+
+    - ``time_outs`` (N,) bool: the time limit alone ended the episode. ``dones`` is the union with ``terminated``.
+    - ``terminated`` (N,) bool.
+    - ``final_obs``: observations before the reset; in rooms that did not end it equals the returned one.
+
+    Returned tensors are fresh: they never change later. Actions are clipped to [-1, 1] here, and every term sees the
+    clipped ones. With ``auto_reset`` off, a room that ended stands still for good: one episode a room.
+    """
+
+    #: Ends of this task by name, first those that take precedence. ``diverged`` (a state that is not finite) comes
+    #: before all of them and ``timeout`` after.
+    ends: Sequence[str]
+
+    def __init__(
+        self,
+        *,
+        num_envs: int,
+        num_actions: int,
+        max_episode_length: int,
+        episode: Episode,
+        reward: RewardSum,
+        reward_scale: float,
+        auto_reset: bool,
+        device: torch.device,
+        cfg: Any,
+    ):
+        self.num_envs = num_envs
+        self.num_actions = num_actions
+        self.max_episode_length = max_episode_length
+        self.device = device
+        self.cfg = cfg
+        self.episode = episode
+        self.reward = reward
+        self.reward_scale = reward_scale
+        self.auto_reset = auto_reset
+        self.active = torch.ones(num_envs, dtype=torch.bool, device=device)
+        """(N,) rooms whose episode is under way; all of them with ``auto_reset``."""
+        self.causes = ("diverged", *self.ends, "timeout")
+
+        def zeros(*shape: int) -> torch.Tensor:
+            return torch.zeros(*shape, dtype=torch.float64, device=device)
+
+        # Sums since the last ``pop_statistics``, kept on the device: no synchronisation within a rollout.
+        self._sums = {
+            "ends": zeros(len(self.causes)),
+            "rewards": zeros(len(reward.names)),
+            "length": zeros(1),
+            "saturated": zeros(num_actions),
+            "steps": zeros(1),
+        }
+
+    # -- what a task fills in ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _advance(self, actions: torch.Tensor) -> torch.Tensor:
+        """Move the active rooms by one control step under clipped ``actions`` (N, A) and read every sensor once.
+
+        Returns (N,) bool: rooms whose state is still finite. In the others everything read is that of the last instant.
+        """
+
+    @abstractmethod
+    def _ends(self) -> torch.Tensor:
+        """(N, ends) bool: which end, if any, this instant is; may overlap, the order of ``ends`` decides."""
+
+    @abstractmethod
+    def _reward_context(self, cause: torch.Tensor) -> Any:
+        """What reward terms are handed; ``cause`` (N, causes) bool, exclusive."""
+
+    @abstractmethod
+    def _reset(self, mask: torch.Tensor) -> None:
+        """Begin a new episode in the masked rooms, whose ``episode`` is zeroed already; read their sensors."""
+
+    @abstractmethod
+    def _observe(self) -> TensorDict:
+        """A fresh observation from the last reading, by group."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Everything needed to go on exactly from here, as nested dicts of tensors."""
+
+    @abstractmethod
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from a ``state()`` of an equally configured task."""
+
+    # -- what is the same for all -----------------------------------------------------------------------------------
+
+    @property
+    def episode_length_buf(self) -> torch.Tensor:  # type: ignore[override]
+        """(N,) what the time limit counts. Set it to spread the first episodes' ages; those are left out of statistics."""
+        return self.episode.age
+
+    @episode_length_buf.setter
+    def episode_length_buf(self, ages: torch.Tensor) -> None:
+        self.episode.age.copy_(ages)
+
+    def get_observations(self) -> TensorDict:
+        """The current observation, fresh, by group: each (N, width)."""
+        return self._observe()
+
+    def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict[str, Any]]:
+        """One control step under ``actions`` (N, A). Returns observation, rewards (N,), dones (N,) bool and extras."""
+        episode = self.episode
+        sane = torch.isfinite(actions).all(-1)
+        clipped = torch.where(sane.unsqueeze(-1), actions, 0.0).clamp(-1.0, 1.0)
+        active = self.active
+        episode.step += active
+        episode.age += active
+
+        finite = self._advance(clipped) & sane
+        truncated = episode.age >= self.max_episode_length
+        overlapping = torch.cat([~finite.unsqueeze(-1), self._ends(), truncated.unsqueeze(-1)], dim=-1)
+        overlapping &= active.unsqueeze(-1)
+        # The first cause in order is the only one.
+        cause = overlapping & (overlapping.cumsum(-1) == 1)
+        dones = cause.any(-1)
+        time_outs = cause[:, -1].clone()
+
+        context = self._reward_context(cause)
+        terms = torch.stack([term(context) for term in self.reward.terms], dim=-1) * self.reward.weights
+        if not self.auto_reset:
+            terms = terms * active.unsqueeze(-1)
+        episode.reward_sums += terms
+        rewards = terms.sum(-1) * self.reward_scale
+
+        self._account(actions, cause, dones, active)
+        final_obs = self._observe()
+        if self.auto_reset:
+            episode.reset(dones)
+            self._reset(dones)
+            observation = self._observe()
+        else:
+            self.active = active & ~dones
+            observation = final_obs.clone()
+        extras = {"time_outs": time_outs, "terminated": dones & ~time_outs, "final_obs": final_obs}
+        return observation, rewards, dones, extras
+
+    def _account(self, actions: torch.Tensor, cause: torch.Tensor, dones: torch.Tensor, active: torch.Tensor) -> None:
+        """Add this step, and the episodes that end with it, to the sums. An episode that began at a random age says
+        nothing about how episodes end, and is left out."""
+        episode, sums = self.episode, self._sums
+        counted = (dones & (episode.age == episode.step)).double()
+        sums["ends"] += counted @ cause.double()
+        sums["rewards"] += counted @ episode.reward_sums.double()
+        sums["length"] += counted @ episode.step.double()
+        sums["saturated"] += ((actions.abs() > 1.0) & active.unsqueeze(-1)).sum(0)
+        sums["steps"] += active.sum()
+
+    def pop_statistics(self) -> dict[str, float]:
+        """Means over the episodes that ended, and over all steps, since the last call; one host synchronisation.
+
+        Episode metrics are absent when no counted episode ended. Returns are unscaled.
+        """
+        sums = {name: tensor.tolist() for name, tensor in self._sums.items()}
+        for tensor in self._sums.values():
+            tensor.zero_()
+        statistics: dict[str, float] = {}
+        episodes = sum(sums["ends"])
+        if episodes:
+            statistics["Train/mean_reward"] = sum(sums["rewards"]) / episodes
+            statistics["Train/mean_episode_length"] = sums["length"][0] / episodes
+            for name, total in zip(self.reward.names, sums["rewards"], strict=True):
+                statistics[f"Episode_Reward/{name}"] = total / episodes
+            for name, count in zip(self.causes, sums["ends"], strict=True):
+                statistics[f"Episode_Termination/{name}"] = count / episodes
+        if sums["steps"][0]:
+            for axis, count in zip(self.action_names, sums["saturated"], strict=True):
+                statistics[f"Policy/action_saturation_{axis}"] = count / sums["steps"][0]
+        return statistics
+
+    @property
+    @abstractmethod
+    def action_names(self) -> Sequence[str]:
+        """One name for each action axis."""

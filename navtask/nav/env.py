@@ -1,0 +1,330 @@
+"""The navigation task as a vectorised environment."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import warp as wp
+from tensordict import TensorDict
+
+from navtask import random
+from navtask.contract import Episode, RewardSum, VecTask
+from navtask.nav.config import NavConfig
+from navtask.nav.lidar import Lidar
+from navtask.nav.rewards import RewardContext
+from navtask.nav.robot import ROBOT
+from navtask.nav.scene import GeomWriter, RoomDrawer, Rooms, Slots, build_model, first_obstacle_geom
+from navtask.nav.sensing import Sensed, Truth, read_pose
+from navtask.physics import build_physics
+from navtask.registry import OBSERVATIONS, REWARDS, ObservationTerm
+
+ACTION_NAMES = ("vx", "vy", "wz")
+
+
+@dataclass
+class NavEpisode(Episode):
+    """What a navigation episode carries."""
+
+    action: torch.Tensor
+    """(N, 3) the last clipped action."""
+    goal_distance: torch.Tensor
+    """(N,) at the last instant, m."""
+    trail: torch.Tensor
+    """(N, L + 1, 2) the last places, m; slot ``step % (L + 1)`` is the newest."""
+    frames: torch.Tensor
+    """(N, history, width) the last ``policy`` observations, the newest last."""
+
+
+class NavEnv(VecTask):
+    """N rooms, each with a robot, obstacles and a goal; a new room each episode.
+
+    Observation groups: ``policy`` (DEPLOYABLE terms) and, with ``privileged``, ``privileged`` (SIM_ONLY terms).
+    Room ``i`` is room ``first_room + i`` of ``seed``: what it draws depends on nothing else.
+    """
+
+    ends = ("collision", "out_of_bounds", "success")
+    action_names = ACTION_NAMES
+
+    def __init__(
+        self,
+        config: NavConfig,
+        *,
+        num_envs: int,
+        seed: int,
+        device: str = "cpu",
+        backend: str = "mujoco_c",
+        threads: int = 1,
+        privileged: bool = False,
+        auto_reset: bool = True,
+        stream: int = 0,
+        first_room: int = 0,
+    ):
+        wp.init()
+        self.config = config
+        where = torch.device(device)
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+            return torch.zeros(num_envs, *shape, dtype=dtype, device=where)
+
+        self._groups = _bind_observations(config, privileged)
+        self._widths = {group: sum(width for _, width, _ in terms) for group, terms in self._groups.items()}
+        reward, trail_length = _bind_rewards(config, where)
+        super().__init__(
+            num_envs=num_envs,
+            num_actions=len(ACTION_NAMES),
+            max_episode_length=round(config.episode_length / config.control_dt),
+            episode=NavEpisode(
+                number=zeros(dtype=torch.int32),
+                step=zeros(dtype=torch.int64),
+                age=zeros(dtype=torch.int64),
+                reward_sums=zeros(len(reward.names)),
+                action=zeros(3),
+                goal_distance=zeros(),
+                trail=zeros(trail_length + 1, 2),
+                frames=zeros(config.history, self._widths["policy"]),
+            ),
+            reward=reward,
+            reward_scale=config.reward_scale,
+            auto_reset=auto_reset,
+            device=where,
+            cfg=config,
+        )
+        self.episode: NavEpisode
+        self._draw_ages = partial(_launch_ages, seed=seed, stream=stream, first_room=first_room)
+
+        slots = Slots.of(config.rooms)
+        self.rooms = Rooms.empty(num_envs, slots, where)
+        self._drawer = RoomDrawer(self.rooms, config.rooms, seed=seed, stream=stream, first_room=first_room)
+        self._geoms = GeomWriter(self.rooms, slots)
+        model = build_model(config.rooms, config.physics_dt)
+        self._first_geom = first_obstacle_geom(model)
+        substeps = round(config.control_dt / config.physics_dt)
+        self.physics = build_physics(backend, model, num_envs, substeps=substeps, threads=threads)
+
+        self._lidar = Lidar(
+            config.lidar,
+            config.rooms,
+            self.rooms,
+            episode=self.episode.number,
+            step=self.episode.step,
+            seed=seed,
+            stream=stream,
+            first_room=first_room,
+        )
+        self.sensed = Sensed(
+            scan=self._lidar.noisy,
+            goal_distance=zeros(),
+            goal_bearing=zeros(2),
+            vel_body=zeros(2),
+            omega=zeros(),
+            action=self.episode.action,
+            max_range=config.lidar.max_range,
+            goal_distance_scale=config.goal_distance_scale,
+            v_max=ROBOT.v_max,
+            omega_max=ROBOT.omega_max,
+        )
+        self.truth = Truth(
+            pose=zeros(3),
+            scan_clean=self._lidar.clean,
+            clearance=self._lidar.clearance,
+            nearest=self._lidar.nearest,
+            touching=self.physics.touching,
+        )
+        self._mask = zeros(dtype=torch.bool)
+        self._finite = zeros(dtype=torch.bool)
+        self._read_pose = wp.launch(
+            read_pose,
+            dim=num_envs,
+            inputs=[
+                wp.from_torch(self._mask),
+                wp.from_torch(self._finite),
+                wp.from_torch(self.physics.qpos, dtype=wp.vec3),
+                wp.from_torch(self.physics.qvel, dtype=wp.vec3),
+                wp.from_torch(self.rooms.goal, dtype=wp.vec2),
+                wp.from_torch(self.truth.pose, dtype=wp.vec3),
+                wp.from_torch(self.sensed.goal_distance),
+                wp.from_torch(self.sensed.goal_bearing, dtype=wp.vec2),
+                wp.from_torch(self.sensed.vel_body, dtype=wp.vec2),
+                wp.from_torch(self.sensed.omega),
+            ],
+            device=str(where),
+            record_cmd=True,
+        )
+        self._limits = torch.tensor([ROBOT.v_max, ROBOT.v_max, ROBOT.omega_max], device=where)
+        self._bounds = torch.tensor(config.rooms.size, device=where) / 2
+        self._ctrl = zeros(3)
+        self._distance_before = zeros()
+        self._action_before = zeros(3)
+        self._reset(torch.ones(num_envs, dtype=torch.bool, device=where))
+
+    # -- the task ---------------------------------------------------------------------------------------------------
+
+    def spread_ages(self) -> None:
+        """Let the first episodes be of random age, so that their time-outs don't come in one burst."""
+        self.episode_length_buf = self._draw_ages(self.num_envs, self.max_episode_length, self.device)
+
+    def _advance(self, actions: torch.Tensor) -> torch.Tensor:
+        episode = self.episode
+        self._action_before.copy_(episode.action)
+        self._distance_before.copy_(episode.goal_distance)
+        episode.action.copy_(actions)
+
+        command = actions * self._limits
+        # The joints are world-frame and the command body-frame; held over a control step it must point, on average,
+        # where the body does. The mean heading is theta + w T/2 + (w0 - w) lag, and the servos trail by w lag more:
+        # theta + w T/2 + w0 lag, with w the commanded and w0 the present yaw rate.
+        heading = self.truth.pose[:, 2] + command[:, 2] * (self.config.control_dt / 2) + self.sensed.omega * ROBOT.lag
+        cos, sin = heading.cos(), heading.sin()
+        self._ctrl[:, 0] = cos * command[:, 0] - sin * command[:, 1]
+        self._ctrl[:, 1] = sin * command[:, 0] + cos * command[:, 1]
+        self._ctrl[:, 2] = command[:, 2]
+        self.physics.step(self._ctrl, None if self.auto_reset else self.active)
+
+        finite = torch.isfinite(self.physics.qpos).all(-1) & torch.isfinite(self.physics.qvel).all(-1)
+        self._sense(self.active, finite)
+        episode.goal_distance.copy_(self.sensed.goal_distance)
+        self._leave_trail()
+        frames = episode.frames
+        if frames.shape[1] > 1:
+            frames[:, :-1] = frames[:, 1:].clone()
+        frames[:, -1] = self._frame("policy")
+        return finite
+
+    def _sense(self, mask: torch.Tensor, finite: torch.Tensor) -> None:
+        self._mask.copy_(mask)
+        self._finite.copy_(finite)
+        self._read_pose.launch()
+        self._lidar.scan(mask, self.truth.pose)
+
+    def _leave_trail(self) -> None:
+        trail = self.episode.trail
+        slot = (self.episode.step % trail.shape[1]).view(-1, 1, 1).expand(-1, 1, 2)
+        trail.scatter_(1, slot, self.truth.pose[:, None, :2])
+
+    def _ends(self) -> torch.Tensor:
+        outside = (self.truth.pose[:, :2].abs() > self._bounds).any(-1)
+        arrived = self.sensed.goal_distance < self.config.goal_radius
+        return torch.stack([self.physics.touching, outside, arrived], dim=-1)
+
+    def _reward_context(self, cause: torch.Tensor) -> RewardContext:
+        _, collision, outside, success, truncated = cause.unbind(-1)
+        return RewardContext(
+            sensed=self.sensed,
+            truth=self.truth,
+            action=self.episode.action,
+            action_before=self._action_before,
+            goal_distance_before=self._distance_before,
+            success=success,
+            collision=collision,
+            truncated=truncated,
+            out_of_bounds=outside,
+            trail=self.episode.trail,
+            step=self.episode.step,
+        )
+
+    def _reset(self, mask: torch.Tensor) -> None:
+        self._drawer.draw(mask, self.episode.number)
+        self._geoms.write()
+        self.physics.set_geoms(mask, self._first_geom, self._geoms.pos, self._geoms.size, self._geoms.quat)
+        self.physics.reset(mask, self.rooms.start)
+        self._sense(mask, torch.ones_like(mask))
+        self.episode.goal_distance.copy_(self.sensed.goal_distance)
+        self._leave_trail()
+        frame = self._frame("policy").unsqueeze(1)
+        self.episode.frames.copy_(torch.where(mask.view(-1, 1, 1), frame, self.episode.frames))
+
+    def _frame(self, group: str) -> torch.Tensor:
+        """(N, width) this instant's terms of a group, each checked against its declared width."""
+        values = []
+        for name, width, term in self._groups[group]:
+            value = term(self.sensed, self.truth)
+            if value.shape != (self.num_envs, width):
+                raise ValueError(
+                    f"observation term '{name}' returned {tuple(value.shape)}; declared ({self.num_envs}, {width})"
+                )
+            values.append(value)
+        return torch.cat(values, dim=-1)
+
+    def _observe(self) -> TensorDict:
+        groups = {"policy": self.episode.frames.flatten(1).clone()}
+        if "privileged" in self._groups:
+            groups["privileged"] = self._frame("privileged")
+        return TensorDict(groups, batch_size=[self.num_envs], device=self.device)
+
+    # -- exact resumption -------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:  # noqa: D102
+        return {
+            "episode": {name: tensor.clone() for name, tensor in self.episode.tensors().items()},
+            "rooms": {name: tensor.clone() for name, tensor in self.rooms.tensors()},
+            "physics": self.physics.state(),
+            "sums": {name: tensor.clone() for name, tensor in self._sums.items()},
+            "active": self.active.clone(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:  # noqa: D102
+        for name, tensor in self.episode.tensors().items():
+            tensor.copy_(state["episode"][name])
+        for name, tensor in self.rooms.tensors():
+            tensor.copy_(state["rooms"][name])
+        for name, tensor in self._sums.items():
+            tensor.copy_(state["sums"][name])
+        self.active = state["active"].clone()
+        self.physics.load(state["physics"])
+        everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
+        self._sense(everywhere, everywhere)
+
+
+Term = Callable[[Sensed, Truth], torch.Tensor]
+
+
+def _bind_observations(config: NavConfig, privileged: bool) -> dict[str, list[tuple[str, int, Term]]]:
+    """Enabled terms by group: name, declared width, and the function bound to its parameters."""
+    groups: dict[str, list[tuple[str, int, Term]]] = {"policy": []}
+    if privileged:
+        groups["privileged"] = []
+    for name, settings in config.observations.items():
+        term = OBSERVATIONS.get(name, "task.observations")
+        if settings.enabled and term.group in groups:
+            groups[term.group].append((name, term.width_for(config), _bind(term, settings.params)))
+    return groups
+
+
+def _bind(term: ObservationTerm, params: dict[str, Any]) -> Term:
+    """The one place that hands a term its sources: a DEPLOYABLE one never sees the truth."""
+    if term.group == "policy":
+        return lambda sensed, truth: term.function(sensed, **params)
+    return lambda sensed, truth: term.function(sensed, truth, **params)
+
+
+def _bind_rewards(config: NavConfig, device: torch.device) -> tuple[RewardSum, int]:
+    """The reward and how many steps of trail its terms look back on."""
+    names, terms, weights, trail = [], [], [], 0
+    for name, settings in config.rewards.items():
+        term = REWARDS.get(name, "task.rewards")
+        names.append(name)
+        terms.append(partial(term.function, **settings.params))
+        weights.append(float(settings.weight))
+        if term.trail is not None:
+            trail = max(trail, settings.params.get(term.trail, term.default(term.trail)))
+    return RewardSum(names, terms, torch.tensor(weights, device=device)), trail
+
+
+@wp.kernel
+def draw_ages(seed: int, stream: int, first_room: int, limit: int, ages: wp.array(dtype=wp.int64)):
+    """Ages of first episodes, uniform on [0, limit)."""
+    room = wp.tid()
+    key = random.Key()
+    key.seed = seed
+    key.stream = stream
+    key.room = first_room + room
+    key.episode = 0
+    ages[room] = wp.int64(random.uniform4(key, random.AGES, 0)[0] * float(limit))
+
+
+def _launch_ages(num: int, limit: int, device: torch.device, *, seed: int, stream: int, first_room: int) -> torch.Tensor:
+    ages = torch.zeros(num, dtype=torch.int64, device=device)
+    wp.launch(draw_ages, dim=num, inputs=[seed, stream, first_room, limit, wp.from_torch(ages)], device=str(device))
+    return ages

@@ -1,0 +1,244 @@
+"""The lidar: every beam against every obstacle that it can meet, in closed form, one thread a room.
+
+An obstacle is tested only against the beams within the angle that it covers as seen from the scanner.
+"""
+
+import math
+
+import torch
+import warp as wp
+
+from navtask import random
+from navtask.nav.config import LidarConfig, RoomsConfig
+from navtask.nav.scene import Rooms, Slots, distance_to_slot
+
+
+wp.set_module_options({"enable_backward": False})
+
+
+@wp.func
+def ray_to_circle(o: wp.vec2, d: wp.vec2, radius: float) -> float:
+    """Distance along the unit ray o + t d to a circle about the origin, from outside; infinite for a miss, m."""
+    b = wp.dot(o, d)
+    disc = b * b - (wp.dot(o, o) - radius * radius)
+    if disc < 0.0:
+        return wp.inf
+    t = -b - wp.sqrt(disc)
+    if t < 0.0:
+        return wp.inf
+    return t
+
+
+@wp.func
+def ray_to_box(o: wp.vec2, d: wp.vec2, half: wp.vec2) -> float:
+    """Distance along the unit ray o + t d to an axis-aligned box about the origin, from outside (slabs), m."""
+    inv_x = 1.0 / d[0]
+    inv_y = 1.0 / d[1]
+    tx = -o[0] * inv_x
+    ty = -o[1] * inv_y
+    rx = half[0] * wp.abs(inv_x)
+    ry = half[1] * wp.abs(inv_y)
+    enter = wp.max(tx - rx, ty - ry)
+    leave = wp.min(tx + rx, ty + ry)
+    if enter > leave or enter < 0.0:
+        return wp.inf
+    return enter
+
+
+@wp.func
+def away_from_zero(x: float) -> float:
+    """x, or a number too small to matter where dividing by x would not be finite."""
+    if wp.abs(x) < 1.0e-9:
+        return 1.0e-9
+    return x
+
+
+@wp.kernel
+def scan_rooms(
+    # which rooms, where the scanner is
+    mask: wp.array(dtype=wp.bool),
+    pose: wp.array(dtype=wp.vec3),
+    # the rooms
+    room_half: wp.vec2,
+    cylinders: int,
+    centre: wp.array2d(dtype=wp.vec2),
+    half: wp.array2d(dtype=wp.vec2),
+    axis: wp.array2d(dtype=wp.vec2),
+    # the scanner
+    beams: wp.array(dtype=wp.vec2),
+    max_range: float,
+    # noise
+    noise_std: float,
+    dropout: float,
+    seed: int,
+    stream: int,
+    first_room: int,
+    episode: wp.array(dtype=wp.int32),
+    step: wp.array(dtype=wp.int64),
+    # out
+    clean: wp.array2d(dtype=wp.float32),
+    noisy: wp.array2d(dtype=wp.float32),
+    clearance: wp.array(dtype=wp.float32),
+    nearest: wp.array(dtype=wp.vec2),
+):
+    """Ranges of the masked rooms; with them the distance to the nearest surface and the body-frame direction to it."""
+    room = wp.tid()
+    if not mask[room]:
+        return
+    p = pose[room]
+    o = wp.vec2(p[0], p[1])
+    cos_yaw = wp.cos(p[2])
+    sin_yaw = wp.sin(p[2])
+    num = beams.shape[0]
+    spacing = 2.0 * wp.pi / float(num)
+
+    for i in range(num):
+        b = beams[i]
+        dx = away_from_zero(cos_yaw * b[0] - sin_yaw * b[1])
+        dy = away_from_zero(sin_yaw * b[0] + cos_yaw * b[1])
+        to_x = (wp.where(dx > 0.0, room_half[0], -room_half[0]) - o[0]) / dx
+        to_y = (wp.where(dy > 0.0, room_half[1], -room_half[1]) - o[1]) / dy
+        clean[room, i] = wp.clamp(wp.min(to_x, to_y), 0.0, max_range)
+
+    # Nearest wall.
+    near = room_half[0] - wp.abs(o[0])
+    toward = wp.vec2(wp.sign(o[0]), 0.0)
+    if room_half[1] - wp.abs(o[1]) < near:
+        near = room_half[1] - wp.abs(o[1])
+        toward = wp.vec2(0.0, wp.sign(o[1]))
+
+    for slot in range(centre.shape[1]):
+        h = half[room, slot]
+        if h[0] > 0.0:
+            is_box = slot >= cylinders
+            c = centre[room, slot]
+            a = axis[room, slot]
+            offset = c - o
+            distance = wp.length(offset)
+
+            surface = distance_to_slot(o, is_box, c, h, a)
+            if surface < near:
+                near = surface
+                toward = offset
+                if is_box:
+                    local = wp.vec2(-a[0] * offset[0] - a[1] * offset[1], a[1] * offset[0] - a[0] * offset[1])
+                    on = wp.vec2(wp.clamp(local[0], -h[0], h[0]), wp.clamp(local[1], -h[1], h[1])) - local
+                    toward = wp.vec2(a[0] * on[0] - a[1] * on[1], a[1] * on[0] + a[0] * on[1])
+
+            bound = h[0]
+            if is_box:
+                bound = wp.length(h)
+            if distance - bound < max_range:
+                first = int(0)
+                count = num
+                if distance > bound:
+                    # Beams within asin(bound / distance) of the bearing can meet the obstacle.
+                    bearing = wp.atan2(offset[1], offset[0]) - p[2]
+                    spread = wp.asin(bound / distance)
+                    first = int(wp.ceil((bearing - spread) / spacing))
+                    count = int(wp.floor((bearing + spread) / spacing)) - first + 1
+                    first = ((first % num) + num) % num
+                # In the frame of the obstacle.
+                ol = wp.vec2(-a[0] * offset[0] - a[1] * offset[1], a[1] * offset[0] - a[0] * offset[1])
+                cl = a[0] * cos_yaw + a[1] * sin_yaw
+                sl = a[0] * sin_yaw - a[1] * cos_yaw
+                for k in range(count):
+                    i = first + k
+                    if i >= num:
+                        i -= num
+                    b = beams[i]
+                    t = float(0.0)
+                    if is_box:
+                        d = wp.vec2(away_from_zero(cl * b[0] - sl * b[1]), away_from_zero(sl * b[0] + cl * b[1]))
+                        t = ray_to_box(ol, d, h)
+                    else:
+                        t = ray_to_circle(ol, wp.vec2(cl * b[0] - sl * b[1], sl * b[0] + cl * b[1]), h[0])
+                    if t < clean[room, i]:
+                        clean[room, i] = t
+
+    clearance[room] = near
+    size = wp.max(wp.length(toward), 1.0e-9)
+    nearest[room] = wp.vec2(
+        (cos_yaw * toward[0] + sin_yaw * toward[1]) / size, (cos_yaw * toward[1] - sin_yaw * toward[0]) / size
+    )
+
+    if noise_std > 0.0 or dropout > 0.0:
+        key = random.Key()
+        key.seed = seed
+        key.stream = stream
+        key.room = first_room + room
+        key.episode = episode[room]
+        for i in range(num):
+            u = random.uniform4(key, random.SCAN_NOISE, int(step[room]) * num + i)
+            r = clean[room, i] + noise_std * random.normal2(u[0], u[1])[0]
+            if u[2] < dropout:
+                r = max_range
+            noisy[room, i] = wp.clamp(r, 0.0, max_range)
+
+
+class Lidar:
+    """Scans N rooms at once from their robots' poses.
+
+    ``clean`` and ``noisy`` are (N, beams) ranges in m (the same tensor where there is no noise), ``clearance`` (N,) the
+    distance from the robot's centre to the nearest surface in m, ``nearest`` (N, 2) the body-frame unit vector to it.
+    All live: refreshed by ``scan`` in the masked rooms only.
+    """
+
+    def __init__(
+        self,
+        config: LidarConfig,
+        rooms_config: RoomsConfig,
+        rooms: Rooms,
+        *,
+        episode: torch.Tensor,
+        step: torch.Tensor,
+        seed: int,
+        stream: int = 0,
+        first_room: int = 0,
+    ):
+        wp.init()
+        num = rooms.goal.shape[0]
+        device = rooms.goal.device
+        self._mask = torch.ones(num, dtype=torch.bool, device=device)
+        self._pose = torch.zeros(num, 3, device=device)
+        self.clean = torch.zeros(num, config.beams, device=device)
+        has_noise = config.noise_std > 0 or config.dropout > 0
+        self.noisy = torch.zeros_like(self.clean) if has_noise else self.clean
+        self.clearance = torch.zeros(num, device=device)
+        self.nearest = torch.zeros(num, 2, device=device)
+        angles = torch.arange(config.beams, dtype=torch.float64) * (2 * math.pi / config.beams)
+        self._beams = torch.stack([angles.cos(), angles.sin()], -1).float().to(device)
+        self._launch = wp.launch(
+            scan_rooms,
+            dim=num,
+            inputs=[
+                wp.from_torch(self._mask),
+                wp.from_torch(self._pose, dtype=wp.vec3),
+                wp.vec2(rooms_config.size[0] / 2, rooms_config.size[1] / 2),
+                Slots.of(rooms_config).cylinders,
+                wp.from_torch(rooms.centre, dtype=wp.vec2),
+                wp.from_torch(rooms.half, dtype=wp.vec2),
+                wp.from_torch(rooms.axis, dtype=wp.vec2),
+                wp.from_torch(self._beams, dtype=wp.vec2),
+                config.max_range,
+                config.noise_std,
+                config.dropout,
+                seed,
+                stream,
+                first_room,
+                wp.from_torch(episode),
+                wp.from_torch(step),
+                wp.from_torch(self.clean),
+                wp.from_torch(self.noisy),
+                wp.from_torch(self.clearance),
+                wp.from_torch(self.nearest, dtype=wp.vec2),
+            ],
+            device=str(device),
+            record_cmd=True,
+        )
+
+    def scan(self, mask: torch.Tensor, pose: torch.Tensor) -> None:
+        """Scan the rooms of ``mask`` (N,) bool from ``pose`` (N, 3): x, y in m and yaw in rad."""
+        self._mask.copy_(mask)
+        self._pose.copy_(pose)
+        self._launch.launch()

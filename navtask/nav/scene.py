@@ -1,0 +1,382 @@
+"""Rooms: how they are drawn, in batch and on the device, and how the engine's model of them is made."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import mujoco
+import torch
+import warp as wp
+
+from navtask import random
+from navtask.nav.config import RoomsConfig
+from navtask.nav.robot import ROBOT, ROBOT_XML
+
+wp.set_module_options({"enable_backward": False})
+
+WALL_HALF_THICKNESS = 0.05
+OBSTACLE_HALF_HEIGHT = 0.5
+# Unused obstacles wait far outside, beyond every beam, apart from each other so that they cost no contact test.
+PARKING = 100.0
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The fixed pool of obstacle geoms in every room: cylinders first, then boxes; unused ones are parked."""
+
+    cylinders: int
+    boxes: int
+
+    @classmethod
+    def of(cls, config: RoomsConfig) -> "Slots":
+        """Enough slots for the greatest number of obstacles, half of each kind."""
+        most = config.obstacles[1]
+        return cls(cylinders=(most + 1) // 2, boxes=most // 2)
+
+    @property
+    def total(self) -> int:
+        """Number of obstacle geoms."""
+        return self.cylinders + self.boxes
+
+
+@dataclass
+class Rooms:
+    """N drawn rooms of M obstacle slots each, as float32 tensors; lengths in m, angles in rad."""
+
+    centre: torch.Tensor
+    """(N, M, 2); parked slots lie far outside."""
+    half: torch.Tensor
+    """(N, M, 2) half-lengths of a box, or a cylinder's radius twice; 0 marks an unused slot."""
+    axis: torch.Tensor
+    """(N, M, 2) cosine and sine of the slot's yaw."""
+    start: torch.Tensor
+    """(N, 3) x, y, yaw."""
+    goal: torch.Tensor
+    """(N, 2)"""
+    failures: torch.Tensor
+    """(N,) int32: obstacles left out, and starts or goals placed in the corners, because no free place was found within
+    the tries; counted over all drawings."""
+
+    @classmethod
+    def empty(cls, num: int, slots: Slots, device: torch.device) -> "Rooms":
+        """Room for ``num`` rooms, nothing drawn yet."""
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+            return torch.zeros(num, *shape, dtype=dtype, device=device)
+
+        return cls(
+            centre=zeros(slots.total, 2),
+            half=zeros(slots.total, 2),
+            axis=zeros(slots.total, 2),
+            start=zeros(3),
+            goal=zeros(2),
+            failures=zeros(dtype=torch.int32),
+        )
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Every tensor with its name."""
+        for f in fields(self):
+            yield f.name, getattr(self, f.name)
+
+    def copy_(self, other: "Rooms") -> None:
+        """Take over another batch of the same shape."""
+        for name, tensor in self.tensors():
+            tensor.copy_(getattr(other, name))
+
+
+@wp.struct
+class Drawing:
+    """The numbers of RoomsConfig, as a kernel takes them."""
+
+    half_x: float
+    half_y: float
+    fewest: int
+    most: int
+    half_min: float
+    half_max: float
+    gap: float
+    clearance: float
+    goal_distance: float
+    tries: int
+    cylinders: int
+
+
+def drawing(config: RoomsConfig) -> Drawing:
+    """Pack a config for the kernel."""
+    d = Drawing()
+    d.half_x, d.half_y = config.size[0] / 2, config.size[1] / 2
+    d.fewest, d.most = config.obstacles
+    d.half_min, d.half_max = config.half_size
+    d.gap = config.gap
+    d.clearance = ROBOT.radius + config.margin
+    d.goal_distance = config.goal_distance
+    d.tries = config.tries
+    d.cylinders = Slots.of(config).cylinders
+    return d
+
+
+@wp.func
+def distance_to_box(p: wp.vec2, centre: wp.vec2, half: wp.vec2, axis: wp.vec2) -> float:
+    """Signed distance from a point to a rotated box, m; negative inside."""
+    d = p - centre
+    qx = wp.abs(axis[0] * d[0] + axis[1] * d[1]) - half[0]
+    qy = wp.abs(axis[0] * d[1] - axis[1] * d[0]) - half[1]
+    outside = wp.length(wp.vec2(wp.max(qx, 0.0), wp.max(qy, 0.0)))
+    return outside + wp.min(wp.max(qx, qy), 0.0)
+
+
+@wp.func
+def distance_to_slot(p: wp.vec2, is_box: bool, centre: wp.vec2, half: wp.vec2, axis: wp.vec2) -> float:
+    """Signed distance from a point to an obstacle's surface, m."""
+    if is_box:
+        return distance_to_box(p, centre, half, axis)
+    return wp.length(p - centre) - half[0]
+
+
+@wp.func
+def reach_along(direction: wp.vec2, half: wp.vec2, axis: wp.vec2) -> float:
+    """Half the length of a rotated box's shadow on a unit direction, m."""
+    along = direction[0] * axis[0] + direction[1] * axis[1]
+    across = direction[1] * axis[0] - direction[0] * axis[1]
+    return wp.abs(along) * half[0] + wp.abs(across) * half[1]
+
+
+@wp.func
+def gap_along(direction: wp.vec2, d: wp.vec2, ha: wp.vec2, aa: wp.vec2, hb: wp.vec2, ab: wp.vec2) -> float:
+    """Gap between the shadows of two boxes, whose centres are ``d`` apart, on a unit direction, m."""
+    return wp.abs(wp.dot(d, direction)) - reach_along(direction, ha, aa) - reach_along(direction, hb, ab)
+
+
+@wp.func
+def gap_between_boxes(d: wp.vec2, ha: wp.vec2, aa: wp.vec2, hb: wp.vec2, ab: wp.vec2) -> float:
+    """A lower bound of the distance between two rotated boxes (separating axes), m."""
+    gap = wp.max(gap_along(aa, d, ha, aa, hb, ab), gap_along(ab, d, ha, aa, hb, ab))
+    gap = wp.max(gap, gap_along(wp.vec2(-aa[1], aa[0]), d, ha, aa, hb, ab))
+    return wp.max(gap, gap_along(wp.vec2(-ab[1], ab[0]), d, ha, aa, hb, ab))
+
+
+@wp.kernel
+def draw_rooms(
+    # whose rooms
+    mask: wp.array(dtype=wp.bool),
+    episode: wp.array(dtype=wp.int32),
+    seed: int,
+    stream: int,
+    first_room: int,
+    config: Drawing,
+    # out
+    centre: wp.array2d(dtype=wp.vec2),
+    half: wp.array2d(dtype=wp.vec2),
+    axis: wp.array2d(dtype=wp.vec2),
+    start: wp.array(dtype=wp.vec3),
+    goal: wp.array(dtype=wp.vec2),
+    failures: wp.array(dtype=wp.int32),
+):
+    """Draw the masked rooms anew: obstacles one after the other by rejection, then start and goal together."""
+    room = wp.tid()
+    if not mask[room]:
+        return
+    key = random.Key()
+    key.seed = seed
+    key.stream = stream
+    key.room = first_room + room
+    key.episode = episode[room]
+
+    slots = centre.shape[1]
+    for slot in range(slots):
+        centre[room, slot] = wp.vec2(100.0 + 2.0 * float(slot), 100.0)
+        half[room, slot] = wp.vec2(0.0, 0.0)
+        axis[room, slot] = wp.vec2(1.0, 0.0)
+
+    u = random.uniform4(key, random.OBSTACLES, 0)
+    count = config.fewest + int(u[0] * float(config.most - config.fewest + 1))
+    for k in range(count):
+        is_box = k % 2 == 1  # kinds alternate
+        slot = k // 2
+        if is_box:
+            slot += config.cylinders
+        placed = bool(False)
+        for t in range(config.tries):
+            if not placed:
+                index = 1 + 2 * (k * config.tries + t)
+                size = random.uniform4(key, random.OBSTACLES, index)
+                place = random.uniform4(key, random.OBSTACLES, index + 1)
+                h = wp.vec2(wp.lerp(config.half_min, config.half_max, size[0]))
+                a = wp.vec2(1.0, 0.0)
+                if is_box:
+                    h = wp.vec2(h[0], wp.lerp(config.half_min, config.half_max, size[1]))
+                    yaw = wp.pi * size[2]
+                    a = wp.vec2(wp.cos(yaw), wp.sin(yaw))
+                room_x = config.half_x - config.gap - reach_along(wp.vec2(1.0, 0.0), h, a)
+                room_y = config.half_y - config.gap - reach_along(wp.vec2(0.0, 1.0), h, a)
+                if not is_box:
+                    room_x = config.half_x - config.gap - h[0]
+                    room_y = config.half_y - config.gap - h[0]
+                c = wp.vec2((2.0 * place[0] - 1.0) * room_x, (2.0 * place[1] - 1.0) * room_y)
+                free = room_x >= 0.0 and room_y >= 0.0
+                for other in range(slots):
+                    oh = half[room, other]
+                    if free and oh[0] > 0.0:
+                        oc = centre[room, other]
+                        oa = axis[room, other]
+                        other_is_box = other >= config.cylinders
+                        distance = float(0.0)
+                        if is_box and other_is_box:
+                            distance = gap_between_boxes(oc - c, h, a, oh, oa)
+                        elif is_box:
+                            distance = distance_to_box(oc, c, h, a) - oh[0]
+                        else:
+                            distance = distance_to_slot(c, other_is_box, oc, oh, oa) - h[0]
+                        free = distance >= config.gap
+                if free:
+                    placed = True
+                    centre[room, slot] = c
+                    half[room, slot] = h
+                    axis[room, slot] = a
+        if not placed:
+            failures[room] = failures[room] + 1
+
+    inner_x = config.half_x - config.clearance
+    inner_y = config.half_y - config.clearance
+    found = bool(False)
+    s = wp.vec2(-inner_x, -inner_y)
+    g = wp.vec2(inner_x, inner_y)
+    for t in range(config.tries):
+        if not found:
+            u = random.uniform4(key, random.PLACES, 1 + t)
+            s = wp.vec2((2.0 * u[0] - 1.0) * inner_x, (2.0 * u[1] - 1.0) * inner_y)
+            g = wp.vec2((2.0 * u[2] - 1.0) * inner_x, (2.0 * u[3] - 1.0) * inner_y)
+            found = wp.length(g - s) >= config.goal_distance
+            for slot in range(slots):
+                h = half[room, slot]
+                if found and h[0] > 0.0:
+                    is_box = slot >= config.cylinders
+                    c = centre[room, slot]
+                    a = axis[room, slot]
+                    found = distance_to_slot(s, is_box, c, h, a) >= config.clearance
+                    found = found and distance_to_slot(g, is_box, c, h, a) >= config.clearance
+    if not found:
+        # Opposite corners; whatever stands in the way of either is left out.
+        failures[room] = failures[room] + 1
+        s = wp.vec2(-inner_x, -inner_y)
+        g = wp.vec2(inner_x, inner_y)
+        for slot in range(slots):
+            h = half[room, slot]
+            is_box = slot >= config.cylinders
+            c = centre[room, slot]
+            a = axis[room, slot]
+            near = wp.min(distance_to_slot(s, is_box, c, h, a), distance_to_slot(g, is_box, c, h, a))
+            if h[0] > 0.0 and near < config.clearance:
+                centre[room, slot] = wp.vec2(100.0 + 2.0 * float(slot), 100.0)
+                half[room, slot] = wp.vec2(0.0, 0.0)
+                axis[room, slot] = wp.vec2(1.0, 0.0)
+    u = random.uniform4(key, random.PLACES, 0)
+    start[room] = wp.vec3(s[0], s[1], wp.pi * (2.0 * u[0] - 1.0))
+    goal[room] = g
+
+
+class RoomDrawer:
+    """Draws rooms into a ``Rooms``, those of a mask at a time.
+
+    A room's layout is a function of (seed, stream, room, episode) and the config alone.
+    """
+
+    def __init__(self, rooms: Rooms, config: RoomsConfig, *, seed: int, stream: int = 0, first_room: int = 0):
+        wp.init()
+        num = rooms.goal.shape[0]
+        self._device = rooms.goal.device
+        self._mask = torch.zeros(num, dtype=torch.bool, device=self._device)
+        self._episode = torch.zeros(num, dtype=torch.int32, device=self._device)
+        self._launch = wp.launch(
+            draw_rooms,
+            dim=num,
+            inputs=[
+                wp.from_torch(self._mask),
+                wp.from_torch(self._episode),
+                seed,
+                stream,
+                first_room,
+                drawing(config),
+                wp.from_torch(rooms.centre, dtype=wp.vec2),
+                wp.from_torch(rooms.half, dtype=wp.vec2),
+                wp.from_torch(rooms.axis, dtype=wp.vec2),
+                wp.from_torch(rooms.start, dtype=wp.vec3),
+                wp.from_torch(rooms.goal, dtype=wp.vec2),
+                wp.from_torch(rooms.failures),
+            ],
+            device=str(self._device),
+            record_cmd=True,
+        )
+
+    def draw(self, mask: torch.Tensor, episode: torch.Tensor) -> None:
+        """Draw the rooms of ``mask`` (N,) bool for their ``episode`` (N,) numbers."""
+        self._mask.copy_(mask)
+        self._episode.copy_(episode)
+        self._launch.launch()
+
+
+def build_model(config: RoomsConfig, physics_dt: float) -> mujoco.MjModel:
+    """The robot in a walled room with every obstacle slot parked.
+
+    Obstacle geoms ``obstacle_<slot>`` follow each other in slot order from ``first_obstacle_geom``.
+    """
+    spec = mujoco.MjSpec.from_file(str(ROBOT_XML))
+    spec.option.timestep = physics_dt
+    world = spec.worldbody
+    # An obstacle or a wall touches the robot, never another: contype 0, conaffinity 1.
+    passive = {"contype": 0, "conaffinity": 1}
+    t, z = WALL_HALF_THICKNESS, OBSTACLE_HALF_HEIGHT
+    x, y = config.size[0] / 2, config.size[1] / 2
+    for name, pos, size in (
+        ("wall_east", (x + t, 0, z), (t, y + 2 * t, z)),
+        ("wall_north", (0, y + t, z), (x + 2 * t, t, z)),
+        ("wall_west", (-x - t, 0, z), (t, y + 2 * t, z)),
+        ("wall_south", (0, -y - t, z), (x + 2 * t, t, z)),
+    ):
+        world.add_geom(name=name, type=mujoco.mjtGeom.mjGEOM_BOX, pos=pos, size=size, **passive)
+    slots = Slots.of(config)
+    for slot in range(slots.total):
+        box = slot >= slots.cylinders
+        world.add_geom(
+            name=f"obstacle_{slot}",
+            type=mujoco.mjtGeom.mjGEOM_BOX if box else mujoco.mjtGeom.mjGEOM_CYLINDER,
+            pos=(PARKING + 2 * slot, PARKING, z),
+            size=(0.1, 0.1, z) if box else (0.1, z, 0),
+            **passive,
+        )
+    return spec.compile()
+
+
+def first_obstacle_geom(model: mujoco.MjModel) -> int:
+    """Index of the geom of slot 0."""
+    return mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, "obstacle_0")
+
+
+class GeomWriter:
+    """Turns ``Rooms`` into the engine's geom fields: pos, size and quat, each (N, M, 3 or 4)."""
+
+    def __init__(self, rooms: Rooms, slots: Slots):
+        num, total = rooms.half.shape[:2]
+        device = rooms.half.device
+        self._rooms = rooms
+        self._cylinder = torch.arange(total, device=device) < slots.cylinders
+        self.pos = torch.full((num, total, 3), OBSTACLE_HALF_HEIGHT, device=device)
+        self.size = torch.full((num, total, 3), OBSTACLE_HALF_HEIGHT, device=device)
+        self.quat = torch.zeros(num, total, 4, device=device)
+
+    def write(self) -> None:
+        """Refresh the fields from the rooms. Unused slots keep a small size, in their parking place."""
+        rooms = self._rooms
+        self.pos[..., :2] = rooms.centre
+        half = rooms.half.clamp(min=0.05)
+        self.size[..., 0] = half[..., 0]
+        # A cylinder's size is (radius, half-height), a box's its three half-lengths.
+        self.size[..., 1] = torch.where(self._cylinder, OBSTACLE_HALF_HEIGHT, half[..., 1])
+        # Half-angle formulas: yaw lies in [0, pi), so both are non-negative.
+        self.quat[..., 0] = torch.sqrt(((1 + rooms.axis[..., 0]) / 2).clamp(min=0))
+        self.quat[..., 3] = torch.sqrt(((1 - rooms.axis[..., 0]) / 2).clamp(min=0))
+
+
+def room_diagonal(config: RoomsConfig) -> float:
+    """m"""
+    return math.hypot(*config.size)

@@ -1,0 +1,81 @@
+"""MuJoCo's own batch engine on CPU threads."""
+
+from typing import Any
+
+import mujoco
+import numpy as np
+import torch
+from mujoco.batch import Batch
+
+from navtask.physics.contract import Physics
+
+_GEOM_FIELDS = ("geom_pos", "geom_size", "geom_quat")
+
+
+class MujocoC(Physics):
+    """``mujoco.batch`` behind the contract; the result doesn't depend on ``threads``.
+
+    Worlds to reset are picked by index here, which costs nothing on a CPU.
+    """
+
+    def __init__(self, model: mujoco.MjModel, num_worlds: int, substeps: int, threads: int):
+        self.num_worlds = num_worlds
+        self.device = torch.device("cpu")
+        self._substeps = substeps
+        self._batch = Batch(model, nsim=num_worlds, nthread=threads)
+        # Live float64 views, bound and expanded once.
+        self._qpos = torch.from_numpy(self._batch.bind("qpos"))
+        self._qvel = torch.from_numpy(self._batch.bind("qvel"))
+        self._ctrl = torch.from_numpy(self._batch.bind("ctrl"))
+        self._contacts = self._batch.bind("ncon")
+        self._geoms = {name: self._batch.expand(name) for name in _GEOM_FIELDS}
+        self._batch.set_const()
+        self._batch.forward(stage=mujoco.mjtStage.mjSTAGE_VEL.value)
+        self.qpos = self._qpos.float()
+        self.qvel = self._qvel.float()
+        self.touching = torch.zeros(num_worlds, dtype=torch.bool)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self.qpos.copy_(self._qpos)
+        self.qvel.copy_(self._qvel)
+        np.greater(self._contacts, 0, out=self.touching.numpy())
+
+    def step(self, ctrl: torch.Tensor, active: torch.Tensor | None = None) -> None:  # noqa: D102
+        self._ctrl.copy_(ctrl)
+        ids = None if active is None else active.numpy().nonzero()[0].astype(np.int32)
+        # The engine integrates first; the stage then brings position, velocity and contacts to the new instant.
+        self._batch.step(ids, nstep=self._substeps, stage=mujoco.mjtStage.mjSTAGE_VEL.value)
+        self._refresh()
+
+    def reset(self, mask: torch.Tensor, qpos: torch.Tensor) -> None:  # noqa: D102
+        ids = mask.numpy().nonzero()[0].astype(np.int32)
+        if len(ids) == 0:
+            return
+        self._batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
+        self._qpos[mask] = qpos[mask].double()
+        self._batch.forward(ids, stage=mujoco.mjtStage.mjSTAGE_VEL.value)
+        self._refresh()
+
+    def set_geoms(  # noqa: D102
+        self, mask: torch.Tensor, first: int, pos: torch.Tensor, size: torch.Tensor, quat: torch.Tensor
+    ) -> None:
+        ids = mask.numpy().nonzero()[0].astype(np.int32)
+        if len(ids) == 0:
+            return
+        geoms = slice(first, first + pos.shape[1])
+        for name, values in zip(_GEOM_FIELDS, (pos, size, quat), strict=True):
+            self._geoms[name][ids, geoms] = values[mask].numpy()
+        self._batch.set_const(ids)  # bounding volumes follow the new sizes
+
+    def state(self) -> dict[str, Any]:  # noqa: D102
+        geoms = {name: torch.from_numpy(values.copy()) for name, values in self._geoms.items()}
+        return {"rows": torch.from_numpy(self._batch.state.copy()), **geoms}
+
+    def load(self, state: dict[str, Any]) -> None:  # noqa: D102
+        for name, values in self._geoms.items():
+            values[:] = state[name].numpy()
+        self._batch.set_const()
+        self._batch.state[:] = state["rows"].numpy()
+        self._batch.forward(stage=mujoco.mjtStage.mjSTAGE_VEL.value)
+        self._refresh()
