@@ -1,12 +1,12 @@
 """The metrics log `metrics.jsonl`: what a job appends to, and what driver and recorder follow.
 
-One line is one iteration, strict JSON: `{"step": 12, "time": 1790000000.123, "metrics": {"Train/mean_reward": 1.2, …}}`.
+One line is one iteration, strict JSON: `{"step": 12, "time": 1790000000.1, "metrics": {"Train/env_steps": 98304, …}}`.
 JSON has no NaN and no infinity, so these are the strings "nan", "inf" and "-inf".
 
 What the file promises:
 
 * steps are whole numbers, strictly increasing, one line a step;
-* a line is whole, or it is the last one and has no newline: its writer died inside the write, the next writer cuts it off;
+* a line is whole, or it is the last one and has no newline (its writer died meanwhile; the next writer cuts it off);
 * the file only grows, or is replaced as a whole by `truncate` (write aside, then rename), never edited in place.
 
 A line is handed to the kernel at once but not forced to the disk: it outlives the process, not a power cut.

@@ -1,0 +1,267 @@
+"""The recorder: the one writer of MLflow, a thread beside the driver's loop.
+
+The driver says what is going on by calls that only take a note. The thread follows each live trial's `metrics.jsonl` by
+itself and brings MLflow to the same state, in batches. Whatever it meets (no server, a slow one, errors, a locked
+database) it tries again later; nothing it meets reaches the driver but one line for people.
+"""
+
+import contextlib
+import gc
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.record.redact import redact
+from orchestrator.record.run import Outcome, ShippedRun, Update
+from orchestrator.record.store import Store
+
+SHIP_EVERY = 5.0
+"""Seconds between two batches of a run: at four iterations a second and 45 metrics an iteration, just under the 1,000
+metrics that a batch may hold. Fewer cost more per metric, and a batch can't hold more."""
+
+_FIRST_LOOK = 0.5  # seconds between two looks for the first record of a trial
+_PATIENCE = (1.0, 30.0)  # seconds until the next try after an error: the first time, and at most
+_PATIENCE_AT_CLOSE = 0.5
+
+# Errors that trying again doesn't mend. They concern one run, such as one that somebody deleted; all others concern the store.
+_FINAL = {
+    "INVALID_PARAMETER_VALUE",
+    "RESOURCE_DOES_NOT_EXIST",
+    "RESOURCE_ALREADY_EXISTS",
+    "BAD_REQUEST",
+    "INVALID_STATE",
+}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of the recording."""
+
+    points: int
+    """Metric points shipped by this recorder."""
+    unfinished: tuple[str, ...]
+    """Names of the runs that MLflow doesn't have all of; the next recorder that is told of them ships the rest."""
+    reason: str | None
+    """Why, in one line without credentials; None when nothing is missing."""
+
+
+class Recorder:
+    """Records a study, or a single run, in MLflow.
+
+    Every method but `close` returns at once, may be called from any thread, and raises only for a caller's mistake.
+    A study or trial is known by its `uid`, which outlives the process: after a kill, tell a new recorder of the same
+    study and of all its trials, ended ones included, and it completes what is missing and repeats nothing.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        experiment: str,
+        *,
+        ship_every: float = SHIP_EVERY,
+        tell: Callable[[str], None] = lambda line: print(line, file=sys.stderr),
+    ) -> None:
+        """Start the thread, which imports MLflow and opens the store at `uri` (absolute, see `store.resolve_uri`).
+
+        `tell` gets the lines for people, from the recorder's thread.
+        """
+        self._uri = uri
+        self._experiment = experiment
+        self._ship_every = ship_every
+        self._tell_line = tell
+        self._study: ShippedRun | None = None
+        self._trials: dict[int, ShippedRun] = {}
+        self._order: list[ShippedRun] = []
+        self._set_aside: dict[str, str] = {}
+        self._store: Store | None = None
+        self._trouble: str | None = None
+        self._failures = 0
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._deadline: float | None = None
+        self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
+        self._thread.start()
+
+    def start_study(
+        self, uid: str, name: str, *, tags: Mapping[str, Any] | None = None, artifacts: Sequence[Path] = ()
+    ) -> None:
+        """Open the parent run of a sweep, before its trials; a single run has none. Reopens one that had ended."""
+        with self._lock:
+            if self._study is None:
+                self._study = ShippedRun(uid, name)
+                self._order.append(self._study)
+            self._study.update(Update(tags=tags or {}, artifacts=tuple(artifacts)))
+        self._wake.set()
+
+    def start_trial(
+        self,
+        number: int,
+        folder: Path,
+        uid: str,
+        *,
+        name: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        searched: Mapping[str, Any] | None = None,
+        tags: Mapping[str, Any] | None = None,
+        artifacts: Sequence[Path] = (),
+    ) -> None:
+        """Open a trial's run and follow `folder/metrics.jsonl`. Reopens a run that had ended.
+
+        `config` is the resolved config as plain mappings: it becomes the params, flat; `searched` those of it that are
+        searched, by config path. Values of tags may be any scalar; None leaves a tag out. `artifacts` are files.
+        """
+        update = Update(tags or {}, config or {}, searched or {}, tuple(artifacts))
+        with self._lock:
+            run = self._trials.get(number)
+            if run is None or run.uid != uid:
+                run = ShippedRun(uid, name or f"trial_{number:04d}", self._study, folder / "metrics.jsonl")
+                self._trials[number] = run
+                self._order.append(run)
+            run.update(update)
+        self._wake.set()
+
+    def tag_trial(self, number: int, tags: Mapping[str, Any], artifacts: Sequence[Path] = ()) -> None:
+        """Add tags and files to a live trial."""
+        self._trials[number].update(Update(tags=tags, artifacts=tuple(artifacts)))
+        self._wake.set()
+
+    def end_trial(
+        self,
+        number: int,
+        outcome: Outcome,
+        *,
+        tags: Mapping[str, Any] | None = None,
+        artifacts: Sequence[Path] = (),
+    ) -> None:
+        """End a trial's run once all its metrics are shipped.
+
+        finished → FINISHED, failed → FAILED, pruned and interrupted → KILLED, the latter with the tag `interrupted`.
+        """
+        self._trials[number].update(Update(tags=tags or {}, artifacts=tuple(artifacts), outcome=outcome))
+        self._wake.set()
+
+    def run_id(self, number: int) -> str | None:
+        """Return MLflow's id of a trial's run; None until it is known."""
+        run = self._trials.get(number)
+        return run.run_id if run else None
+
+    def close(self, outcome: Outcome, timeout: float, *, tags: Mapping[str, Any] | None = None) -> Report:
+        """End the study with `outcome`, its live trials as interrupted, and ship everything, within `timeout` seconds.
+
+        What could not be shipped by then is named in the report and told to the user. The last call to a recorder.
+        """
+        with self._lock:
+            for run in self._trials.values():
+                if not run.ending:
+                    run.update(Update(outcome="interrupted"))
+            if self._study is not None and not self._study.ending:
+                self._study.update(Update(tags=tags or {}, outcome=outcome))
+            self._deadline = time.monotonic() + timeout
+        self._wake.set()
+        self._thread.join(timeout + 0.1)
+        unfinished = tuple(run.name for run in self._order if not run.settled)
+        reason = None
+        if unfinished:
+            reason = next(iter(self._set_aside.values()), None) or self._trouble or f"not done within {timeout:g} s"
+            names = f"{len(unfinished)} runs are" if len(unfinished) > 1 else f"{unfinished[0]} is"
+            self._tell(f"{names} not fully recorded in MLflow ({reason}); the same command again records the rest")
+        return Report(sum(run.points for run in self._order), unfinished, reason)
+
+    def _work(self) -> None:
+        """Loop of the thread: sync what is due, then wait until something is asked for or due."""
+        next_ship: dict[str, float] = {}
+        while True:
+            self._wake.clear()
+            with self._lock:
+                runs, closing = list(self._order), self._deadline is not None
+            try:
+                self._sync([run for run in runs if self._due(run, next_ship)], next_ship)
+            except Exception as error:
+                self._failed(error)
+            if closing and all(run.settled or run.uid in self._set_aside for run in runs):
+                return
+            if self._deadline is not None and time.monotonic() >= self._deadline:
+                return
+            self._rest(next_ship)
+
+    def _due(self, run: ShippedRun, next_ship: Mapping[str, float]) -> bool:
+        if run.settled or run.uid in self._set_aside:
+            return False
+        return run.waiting or (run.follows and time.monotonic() >= next_ship.get(run.uid, 0.0))
+
+    def _sync(self, runs: Sequence[ShippedRun], next_ship: dict[str, float]) -> None:
+        if not runs:
+            return
+        if self._store is None:
+            self._store = Store(self._uri, self._experiment)
+            # MLflow brings a million objects that stay: keep the collector from walking them time and again.
+            gc.collect()
+            gc.freeze()
+        for run in runs:
+            try:
+                with _no_collection():
+                    run.sync(self._store)
+            except Exception as error:
+                if getattr(error, "error_code", None) not in _FINAL:
+                    with self._lock:  # next time the others come first, should it be this run's fault after all
+                        if run is not self._study:
+                            self._order.remove(run)
+                            self._order.append(run)
+                    raise
+                self._set_aside[run.uid] = _one_line(error)
+                self._tell(f"MLflow refuses {run.name}, which is no longer recorded: {_one_line(error)}")
+            next_ship[run.uid] = time.monotonic() + (self._ship_every if run.points else _FIRST_LOOK)
+        if self._trouble is not None:
+            self._tell("MLflow is back: recording goes on, nothing was lost")
+        self._trouble, self._failures = None, 0
+
+    def _failed(self, error: Exception) -> None:
+        first = self._trouble is None
+        self._trouble = _one_line(error)
+        self._failures += 1
+        if first:
+            self._tell(f"MLflow can't be reached, training goes on and recording follows later: {self._trouble}")
+
+    def _rest(self, next_ship: Mapping[str, float]) -> None:
+        """Wait until the next thing is due, or until the driver asks for something while there is no trouble."""
+        if self._failures:
+            shortest, longest = _PATIENCE
+            until = time.monotonic() + min(longest, shortest * 2.0 ** (self._failures - 1))
+            while (left := until - time.monotonic()) > 0:
+                if self._deadline is not None:
+                    time.sleep(min(_PATIENCE_AT_CLOSE, left, max(0.0, self._deadline - time.monotonic())))
+                    return
+                self._wake.wait(left)
+                self._wake.clear()
+            return
+        with self._lock:
+            live = [run.uid for run in self._order if run.follows and run.uid not in self._set_aside]
+        due = min((next_ship.get(uid, 0.0) for uid in live), default=None)
+        self._wake.wait(None if due is None else max(0.0, due - time.monotonic()))
+
+    def _tell(self, line: str) -> None:
+        with contextlib.suppress(Exception):  # a terminal that went away mustn't end the recording
+            self._tell_line(redact(line))
+
+
+@contextlib.contextmanager
+def _no_collection() -> Any:
+    """Hold the cyclic garbage collector back: a batch makes some 100,000 objects and frees them by itself."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _one_line(error: Exception) -> str:
+    """Return the first line of an error, without credentials and not longer than a screen is wide."""
+    text = redact(str(error)).strip() or type(error).__name__
+    line = text.splitlines()[0]
+    return line if len(line) <= 200 else f"{line[:199]}…"
