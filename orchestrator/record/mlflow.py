@@ -27,7 +27,7 @@ _FIRST_LOOK = 0.5  # seconds between two looks for the first record of a trial
 _PATIENCE = (1.0, 30.0)  # seconds until the next try after an error: the first time, and at most
 _PATIENCE_AT_CLOSE = 0.5
 
-# Errors that trying again doesn't mend. They concern one run, such as one that somebody deleted; all others concern the store.
+# Errors that trying again doesn't mend and that concern one run, such as one that somebody deleted.
 _FINAL = {
     "INVALID_PARAMETER_VALUE",
     "RESOURCE_DOES_NOT_EXIST",

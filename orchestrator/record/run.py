@@ -182,7 +182,7 @@ class ShippedRun:
             return
         if (
             self._pending
-        ):  # of an earlier try; what came since is read once they are through, so an outage costs no memory
+        ):  # of an earlier try; what came since is read after that, so an outage costs no memory
             self._send(store)
         for record in self._tail.read():
             self._non_finite += sum(not math.isfinite(value) for value in record.metrics.values())
