@@ -4,6 +4,7 @@ Both files get the same names, values, steps and times. TensorBoard stores 32-bi
 it came; they are equal once rounded to 32 bits. All values of a step travel in one event, not in one for each value.
 """
 
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,7 +39,7 @@ class Curves:
         path = folder / METRICS_FILE
         wal.truncate(path, resume_step)
         self._log = wal.MetricsLog(path)
-        stale = list(folder.glob(EVENT_FILES))
+        stale = [file for file in folder.glob(EVENT_FILES) if file.stat().st_size]
         self._events = EventFileWriter(str(folder), max_queue_size=100, flush_secs=_FLUSH_SECONDS)
         if stale:
             # A TensorBoard that is running has read the old files: this event makes it forget their points.
@@ -48,7 +49,8 @@ class Curves:
             self._events.add_event(_event(record))
         self._events.flush()
         for file in stale:
-            file.unlink()
+            # Emptied, not removed: a TensorBoard that has it open would wait for it to come back and never go on.
+            os.truncate(file, 0)
 
     @property
     def last_step(self) -> int | None:

@@ -40,7 +40,7 @@ def from_log(folder):
 
 
 def event_files(folder):
-    return sorted(folder.glob("events.out.tfevents.*"))
+    return [file for file in sorted(folder.glob("events.out.tfevents.*")) if file.stat().st_size]
 
 
 def test_both_files_hold_the_same(tmp_path):
