@@ -61,7 +61,7 @@ class VecTask(VecEnv, ABC):
     is refreshed. ``extras`` of a step:
 
     - ``time_outs`` (N,) bool: the time limit alone ended the episode. ``dones`` is the union with ``terminated``.
-    - ``terminated`` (N,) bool.
+    - ``terminated`` (N,) bool, and of these ``success`` (N,) bool.
     - ``final_obs``: observations before the reset; in rooms that did not end it equals the returned one.
 
     Returned tensors are fresh: they never change later. Actions are clipped to [-1, 1] here, and every term sees the
@@ -69,7 +69,7 @@ class VecTask(VecEnv, ABC):
     """
 
     #: Ends of this task by name, first those that take precedence. ``diverged`` (a state that is not finite) comes
-    #: before all of them and ``timeout`` after.
+    #: before all of them and ``timeout`` after. ``success`` is one of them.
     ends: Sequence[str]
 
     def __init__(
@@ -158,6 +158,14 @@ class VecTask(VecEnv, ABC):
         """The current observation, fresh, by group: each (N, width)."""
         return self._observe()
 
+    def restart(self) -> None:
+        """Go back to every room's first episode."""
+        everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
+        self.episode.reset(everywhere)
+        self.episode.number.zero_()
+        self.active = everywhere
+        self._reset(everywhere)
+
     def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict[str, Any]]:
         """One control step under ``actions`` (N, A). Returns observation, rewards (N,), dones (N,) bool and extras."""
         episode = self.episode
@@ -192,7 +200,12 @@ class VecTask(VecEnv, ABC):
         else:
             self.active = active & ~dones
             observation = final_obs.clone()
-        extras = {"time_outs": time_outs, "terminated": dones & ~time_outs, "final_obs": final_obs}
+        extras = {
+            "time_outs": time_outs,
+            "terminated": dones & ~time_outs,
+            "success": cause[:, self.causes.index("success")].clone(),
+            "final_obs": final_obs,
+        }
         return observation, rewards, dones, extras
 
     def _account(self, actions: torch.Tensor, cause: torch.Tensor, dones: torch.Tensor, active: torch.Tensor) -> None:

@@ -26,10 +26,22 @@ class ObservationTerm:
     width: int | Callable[[Any], int]
     """Number of values, or a function of the task's config that tells it before the first step."""
     function: Function
+    mirror: tuple[int, ...] | str
+    """What a left-right reflection of the world does to the values: a sign for each, or ``beams``: the values belong to
+    directions evenly over 360 degrees, the first of them forward."""
 
     def width_for(self, config: Any) -> int:
         """Width of this term under a task config."""
         return self.width(config) if callable(self.width) else self.width
+
+    def mirror_map(self, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """(index, sign), each (width,): the mirrored value ``i`` is ``value[index[i]] * sign[i]``."""
+        if self.mirror == "beams":
+            # Direction i counter-clockwise becomes direction i clockwise: forward stays, the rest is reversed.
+            return (-torch.arange(width)) % width, torch.ones(width)
+        if len(self.mirror) != width:
+            raise ValueError(f"observation term '{self.name}' is {width} wide but mirrors {len(self.mirror)} values")
+        return torch.arange(width), torch.tensor([float(sign) for sign in self.mirror])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +100,16 @@ OBSERVATIONS: Registry[ObservationTerm] = Registry("observation term", "navtask.
 REWARDS: Registry[RewardTerm] = Registry("reward term", "navtask.nav.rewards")
 
 
-def deployable(width: int | Callable[[Any], int]) -> Callable[[Function], Function]:
+def deployable(
+    *, width: int | Callable[[Any], int], mirror: tuple[int, ...] | str
+) -> Callable[[Function], Function]:
     """Register ``f(sensed, **params) -> (N, width)``: what a real robot has. Goes to the group ``policy``."""
-    return _observation("policy", width, ("sensed",))
+    return _observation("policy", width, mirror, ("sensed",))
 
 
-def sim_only(width: int | Callable[[Any], int]) -> Callable[[Function], Function]:
+def sim_only(*, width: int | Callable[[Any], int], mirror: tuple[int, ...] | str) -> Callable[[Function], Function]:
     """Register ``f(sensed, truth, **params) -> (N, width)``: what only a simulator has. Goes to ``privileged``."""
-    return _observation("privileged", width, ("sensed", "truth"))
+    return _observation("privileged", width, mirror, ("sensed", "truth"))
 
 
 def reward(trail: str | None = None) -> Callable[[Function], Function]:
@@ -110,11 +124,13 @@ def reward(trail: str | None = None) -> Callable[[Function], Function]:
 
 
 def _observation(
-    group: str, width: int | Callable[[Any], int], sources: tuple[str, ...]
+    group: str, width: int | Callable[[Any], int], mirror: tuple[int, ...] | str, sources: tuple[str, ...]
 ) -> Callable[[Function], Function]:
     def register(function: Function) -> Function:
         _check_signature(function, sources)
-        OBSERVATIONS.add(ObservationTerm(name=function.__name__, group=group, width=width, function=function))
+        OBSERVATIONS.add(
+            ObservationTerm(name=function.__name__, group=group, width=width, function=function, mirror=mirror)
+        )
         return function
 
     return register

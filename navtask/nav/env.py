@@ -253,6 +253,22 @@ class NavEnv(VecTask):
             groups["privileged"] = self._frame("privileged")
         return TensorDict(groups, batch_size=[self.num_envs], device=self.device)
 
+    def mirror_maps(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """How a left-right reflection of the world changes each observation group, and ``actions``: (index, sign),
+        so that the mirrored vector is ``v[..., index] * sign``. Original and mirror are equally good experience."""
+        maps = {"actions": (torch.arange(3), torch.tensor([1.0, -1.0, -1.0]))}
+        for group, terms in self._groups.items():
+            repeats = self.config.history if group == "policy" else 1
+            index, sign, offset = [], [], 0
+            for _ in range(repeats):
+                for name, width, _term in terms:
+                    term_index, term_sign = OBSERVATIONS[name].mirror_map(width)
+                    index.append(term_index + offset)
+                    sign.append(term_sign)
+                    offset += width
+            maps[group] = torch.cat(index), torch.cat(sign)
+        return {name: (i.to(self.device), s.to(self.device)) for name, (i, s) in maps.items()}
+
     # -- exact resumption -------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:  # noqa: D102
