@@ -1,0 +1,23 @@
+"""``python -m orchestrator.job <folder>``: run the trial of a folder in this very process."""
+
+import sys
+from pathlib import Path
+
+from orchestrator.errors import UserError
+from orchestrator.job import run
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code of the job; 2 for a user's mistake."""
+    if len(arguments) != 1:
+        print("usage: python -m orchestrator.job <trial folder>", file=sys.stderr)
+        return 2
+    try:
+        return run(Path(arguments[0]))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

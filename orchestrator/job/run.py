@@ -1,0 +1,92 @@
+"""From a trial's folder to its result: signals, resumption, failure, and the files that are left."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from orchestrator.job import spec
+from orchestrator.job.curves import Curves
+from orchestrator.job.export import export_policy
+from orchestrator.job.runner import Diverged, Runner
+from orchestrator.job.trace import write_trace
+
+EXIT_FINISHED, EXIT_FAILED = 0, 1
+
+
+class _Signals:
+    """Remembers the first SIGTERM or SIGINT; the training ends after the iteration that is under way."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.received = self.received or number
+
+    def __call__(self) -> bool:
+        return self.received is not None
+
+
+def run_trial(folder: Path) -> int:
+    """See ``orchestrator.job.run``."""
+    stop = _Signals()
+    trial = spec.read(folder)
+    # Networks this small gain nothing from a second thread, physics does; the launcher says which cores are ours.
+    torch.set_num_threads(1)
+    runner = Runner(trial.config, seed=trial.seed, folder=trial.folder, threads=len(os.sched_getaffinity(0)))
+    resumed = runner.resume()
+    if resumed:
+        print(f"going on from iteration {runner.iteration}", flush=True)
+    curves = Curves(trial.folder, resume_step=runner.iteration if resumed else None)
+    try:
+        finished = runner.train(curves, stop)
+    except Diverged as error:
+        _write_result(runner, "failed", f"diverged: {error}")
+        print(f"diverged: {error}", flush=True)
+        return EXIT_FAILED
+    finally:
+        curves.close()
+    if not finished:
+        assert stop.received is not None
+        print(f"interrupted by {signal.Signals(stop.received).name} after iteration {runner.iteration}", flush=True)
+        return 128 + stop.received
+    write_trace(trial.folder, runner.kl, runner.learning_rate, trial.config.algorithm.desired_kl)
+    export_policy(runner.algorithm.get_policy(), trial.folder)
+    _write_result(runner, "finished", None)
+    return EXIT_FINISHED
+
+
+def _write_result(runner: Runner, status: str, reason: str | None) -> None:
+    """``eval.json`` and then, last of all files, ``result.json``."""
+    config = runner.config
+    final: dict[str, Any] = {}
+    if status == "finished":
+        for name in (config.evaluation.set, *config.evaluation.further_sets):
+            evaluator = runner.evaluator(name)
+            final[name] = {
+                "set_hash": evaluator.set_hash,
+                "rooms": config.evaluation.num_rooms,
+                "unreachable_share": evaluator.unreachable_share,
+            }
+        spec.write_aside(runner.folder / "eval.json", _json({"sets": final, "evaluations": runner.evaluations}))
+    result = {
+        "status": status,
+        "reason": reason,
+        "iterations": runner.iteration,
+        "env_steps": runner.iteration * config.num_envs * config.algorithm.num_steps_per_env,
+        "train_seconds": round(runner.train_seconds, 3),
+        "evaluations": runner.evaluations,
+        "eval_set_hash": final[config.evaluation.set]["set_hash"] if final else None,
+        "room_drawing_failures": int(runner.env.rooms.failures.sum()),
+    }
+    spec.write_aside(runner.folder / spec.RESULT, _json(result))
+
+
+def _json(data: dict[str, Any]) -> str:
+    return json.dumps(data, indent=1) + "\n"

@@ -1,0 +1,240 @@
+"""The training loop: rollout, update, evaluation, curves, checkpoint."""
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from rsl_rl.models import MLPModel
+
+from navtask.evaluation import Estimate, Evaluator, FrozenSet
+from navtask.nav.env import NavEnv
+from navtask.physics import resolve_backend
+from orchestrator.config import Config
+from orchestrator.job import checkpoint
+from orchestrator.job.curves import Curves
+from orchestrator.job.ppo import PPO
+
+
+class Diverged(Exception):
+    """The loss, or the state, is not finite any more."""
+
+
+class Runner:
+    """One training as a function of config and seed; all its state goes into a checkpoint and comes back bit for bit.
+
+    ``threads`` drive the physics of a CPU engine; the result doesn't depend on them.
+    """
+
+    def __init__(self, config: Config, *, seed: int, folder: Path, threads: int):
+        self.config = config
+        self.folder = folder
+        self._device = config.device
+        self._backend = resolve_backend(config.physics.backend, config.device)
+        self._threads = threads
+        torch.manual_seed(seed)
+        groups = config.policy.obs_groups
+        self._privileged = any("privileged" in names for names in groups.values())
+        self.env = NavEnv(
+            config.task,
+            num_envs=config.num_envs,
+            seed=seed,
+            device=self._device,
+            backend=self._backend,
+            threads=threads,
+            privileged=self._privileged,
+        )
+        self.env.spread_ages()
+        self.algorithm = self._build_algorithm()
+        self._evaluators: dict[str, Evaluator] = {}
+        self.iteration = 0
+        self.train_seconds = 0.0
+        """Of rollouts and updates; evaluations are not counted."""
+        self.evaluations: list[dict[str, float]] = []
+        """One for each evaluation on the run's own set: ``step`` and every metric."""
+        self.kl: list[torch.Tensor] = []
+        self.learning_rate: list[torch.Tensor] = []
+        """One tensor an iteration, one value a mini-batch."""
+
+    def _build_algorithm(self) -> PPO:
+        algorithm, policy = self.config.algorithm, self.config.policy
+        network = {
+            "class_name": "MLPModel",
+            "hidden_dims": list(policy.hidden_dims),
+            "activation": policy.activation,
+            "obs_normalization": policy.obs_normalization,
+        }
+        distribution: dict[str, Any] = {"class_name": policy.distribution}
+        if policy.distribution != "BetaDistribution":
+            distribution["init_std"] = policy.init_std
+        else:
+            distribution["action_range"] = (-1.0, 1.0)
+        settings = {
+            "algorithm": {
+                "class_name": "orchestrator.job.ppo:PPO",
+                "num_learning_epochs": algorithm.num_learning_epochs,
+                "num_mini_batches": algorithm.num_mini_batches,
+                "learning_rate": algorithm.learning_rate,
+                "schedule": algorithm.schedule,
+                "desired_kl": algorithm.desired_kl,
+                "clip_param": algorithm.clip_param,
+                "gamma": algorithm.gamma,
+                "lam": algorithm.lam,
+                "entropy_coef": algorithm.entropy_coef,
+                "value_loss_coef": algorithm.value_loss_coef,
+                "max_grad_norm": algorithm.max_grad_norm,
+                "use_clipped_value_loss": algorithm.use_clipped_value_loss,
+                "bootstrap": algorithm.bootstrap,
+                "symmetry": algorithm.symmetry,
+                "mirror_loss_coeff": algorithm.mirror_loss_coeff,
+                "mirror_maps": self.env.mirror_maps(),
+            },
+            "actor": {**network, "distribution_cfg": distribution},
+            "critic": dict(network),
+            "obs_groups": {name: list(groups) for name, groups in policy.obs_groups.items()},
+            "num_steps_per_env": algorithm.num_steps_per_env,
+            "multi_gpu": None,
+        }
+        built = PPO.construct_algorithm(self.env.get_observations(), self.env, settings, self._device)
+        assert isinstance(built, PPO)
+        return built
+
+    # -- the loop ---------------------------------------------------------------------------------------------------
+
+    def train(self, curves: Curves, stop: Callable[[], bool]) -> bool:
+        """Train to the configured number of iterations. Returns False when ``stop()`` ended it before, with a checkpoint
+        written. Raises Diverged, after writing the curves of the iteration."""
+        total, every = self.config.algorithm.iterations, self.config.algorithm.checkpoint_every
+        observation = self.env.get_observations()
+        self.algorithm.train_mode()
+        while self.iteration < total:
+            started = time.perf_counter()
+            with torch.inference_mode():
+                for _ in range(self.config.algorithm.num_steps_per_env):
+                    actions = self.algorithm.act(observation)
+                    observation, rewards, dones, extras = self.env.step(actions)
+                    self.algorithm.process_env_step(observation, rewards, dones, extras)
+                self.algorithm.compute_returns(observation)
+            collected = time.perf_counter()
+            metrics = self.algorithm.update()
+            learned = time.perf_counter()
+            self.iteration += 1
+            self.train_seconds += learned - started
+            metrics |= self._iteration_metrics(collected - started, learned - collected)
+
+            broken = sorted(name for name, value in metrics.items() if not math.isfinite(value))
+            last = self.iteration == total
+            if not broken and (last or self.iteration % self.config.evaluation.every == 0):
+                metrics |= self.evaluate(final=last)
+            curves.write(self.iteration, metrics)
+            if broken:
+                raise Diverged(f"{', '.join(broken[:3])} not finite at iteration {self.iteration}")
+            stopping = stop() and not last
+            if last or stopping or self.iteration % every == 0:
+                self.save()
+            if stopping:
+                return False
+        return True
+
+    def _iteration_metrics(self, collection: float, learning: float) -> dict[str, float]:
+        trace = self.algorithm.trace
+        assert trace is not None
+        self.kl.append(trace.kl)
+        self.learning_rate.append(trace.learning_rate)
+        steps = self.config.num_envs * self.config.algorithm.num_steps_per_env
+        return {
+            **self.env.pop_statistics(),
+            "Train/env_steps": float(self.iteration * steps),
+            "Policy/mean_std": self.algorithm.get_policy().output_std.mean().item(),
+            "Perf/total_fps": steps / (collection + learning),
+            "Perf/collection_time": collection,
+            "Perf/learning_time": learning,
+        }
+
+    # -- evaluation -------------------------------------------------------------------------------------------------
+
+    def evaluator(self, name: str) -> Evaluator:
+        """The evaluator of a frozen set; its rooms are drawn once."""
+        if name not in self._evaluators:
+            self._evaluators[name] = Evaluator(
+                self.config.task,
+                FrozenSet(self.config.evaluation.frozen[name], self.config.evaluation.num_rooms),
+                device=self._device,
+                backend=self._backend,
+                threads=self._threads,
+                privileged=self._privileged,
+            )
+        return self._evaluators[name]
+
+    def evaluate(self, *, final: bool) -> dict[str, float]:
+        """Metrics of the deterministic policy on the run's own frozen set; the final evaluation adds the bounds of the
+        95 % intervals and the further sets. Metrics that are not defined (no success, no time to goal) are absent."""
+        own = self.config.evaluation.set
+        results = self.estimates(own)
+        metrics = _flatten("Eval", results, bounds=final)
+        self.evaluations.append({"step": float(self.iteration), **_flatten("Eval", results, bounds=False)})
+        if final:
+            for name in self.config.evaluation.further_sets:
+                metrics |= _flatten(f"Eval_{name}", self.estimates(name), bounds=True)
+        print(
+            f"iteration {self.iteration}: success {results['success_rate'].value:.3f}, "
+            f"collision {results['collision_rate'].value:.3f}, time-out {results['timeout_rate'].value:.3f} "
+            f"on '{own}', {self.train_seconds:.1f} s of training",
+            flush=True,
+        )
+        return metrics
+
+    def estimates(self, name: str) -> dict[str, Estimate]:
+        """Every metric of the deterministic policy on a frozen set, with its interval."""
+        evaluator = self.evaluator(name)
+        policy: MLPModel = self.algorithm.get_policy()
+        self.algorithm.eval_mode()
+        with torch.inference_mode():
+            episodes = evaluator.run(policy)
+        self.algorithm.train_mode()
+        return evaluator.metrics(episodes)
+
+    # -- exact resumption -------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write a checkpoint of everything that the next iteration depends on."""
+        checkpoint.save(
+            self.folder,
+            self.iteration,
+            {
+                "algorithm": self.algorithm.save(),
+                "env": self.env.state(),
+                "random": torch.get_rng_state(),
+                "train_seconds": self.train_seconds,
+                "evaluations": self.evaluations,
+                "kl": self.kl,
+                "learning_rate": self.learning_rate,
+            },
+        )
+
+    def resume(self) -> bool:
+        """Go on from the newest checkpoint in the folder; False when there is none."""
+        state = checkpoint.latest(self.folder)
+        if state is None:
+            return False
+        self.algorithm.load(state["algorithm"], None, strict=True)
+        self.env.load(state["env"])
+        torch.set_rng_state(state["random"])
+        self.iteration = state["iteration"]
+        self.train_seconds = state["train_seconds"]
+        self.evaluations = state["evaluations"]
+        self.kl, self.learning_rate = state["kl"], state["learning_rate"]
+        return True
+
+
+def _flatten(prefix: str, results: dict[str, Estimate], *, bounds: bool) -> dict[str, float]:
+    metrics = {}
+    for name, estimate in results.items():
+        if math.isfinite(estimate.value):
+            metrics[f"{prefix}/{name}"] = estimate.value
+            if bounds and math.isfinite(estimate.low):
+                metrics[f"{prefix}/{name}_low"] = estimate.low
+                metrics[f"{prefix}/{name}_high"] = estimate.high
+    return metrics
