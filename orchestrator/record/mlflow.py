@@ -7,6 +7,7 @@ database) it tries again later; nothing it meets reaches the driver but one line
 
 import contextlib
 import gc
+import sqlite3
 import sys
 import threading
 import time
@@ -216,7 +217,7 @@ class Recorder:
                 self._tell(f"MLflow refuses {run.name}, which is no longer recorded: {_one_line(error)}")
             next_ship[run.uid] = time.monotonic() + (self._ship_every if run.points else _FIRST_LOOK)
         if self._trouble is not None:
-            self._tell("MLflow is back: recording goes on, nothing was lost")
+            self._tell("MLflow takes records again, nothing was lost")
         self._trouble, self._failures = None, 0
 
     def _failed(self, error: Exception) -> None:
@@ -224,7 +225,7 @@ class Recorder:
         self._trouble = _one_line(error)
         self._failures += 1
         if first:
-            self._tell(f"MLflow can't be reached, training goes on and recording follows later: {self._trouble}")
+            self._tell(f"MLflow does not take records ({self._trouble}): training goes on, they follow when it does")
 
     def _rest(self, next_ship: Mapping[str, float]) -> None:
         """Wait until the next thing is due, or until the driver asks for something while there is no trouble."""
@@ -260,8 +261,16 @@ def _no_collection() -> Any:
             gc.enable()
 
 
-def _one_line(error: Exception) -> str:
-    """Return the first line of an error, without credentials and not longer than a screen is wide."""
-    text = redact(str(error)).strip() or type(error).__name__
+def _one_line(error: BaseException) -> str:
+    """Return an error in one line, without credentials and not longer than a screen is wide.
+
+    The libraries wrap what happened in several layers of text: where the system said something, that is it.
+    """
+    said: BaseException | None = error
+    while (
+        said is not None and not (isinstance(said, OSError) and said.strerror) and not isinstance(said, sqlite3.Error)
+    ):
+        said = said.__cause__ or said.__context__
+    text = redact(str(said or error)).strip() or type(error).__name__
     line = text.splitlines()[0]
-    return line if len(line) <= 200 else f"{line[:199]}…"
+    return line if len(line) <= 160 else f"{line[:159]}…"

@@ -26,11 +26,9 @@ _SECRET_VARIABLES = (
 )
 _SHORTEST = 4  # a shorter secret occurs in any text by chance, and masking it would garble the text without hiding it
 
-# user[:password]@ after a scheme. A password may hold any character but / ? # and white space; the last @ ends it.
-_USER_INFO = re.compile(r"(?P<scheme>\b[a-zA-Z][a-zA-Z0-9+.\-]*://)[^/?#\s'\"]*@")
-_QUERY_SECRET = re.compile(
-    r"(?P<key>[?&](?:password|passwd|pwd|token|access_token|api_key)=)[^&#\s'\"]+", re.IGNORECASE
-)
+# user[:password]@ after a scheme; the last @ ends it. A password with an unquoted / ? # in it is hidden as well.
+_USER_INFO = re.compile(r"""(?P<scheme>\b[a-zA-Z][\w+.\-]*://)(?:[^/?#\s'"@:]+:[^\s'"]*|[^/?#\s'"]*)@""")
+_QUERY_SECRET = re.compile(r"""(?P<key>[?&](?:password|passwd|pwd|token|access_token|api_key)=)[^&#\s'"]+""", re.I)
 
 
 def redact(text: str) -> str:

@@ -180,9 +180,7 @@ class ShippedRun:
         """Send what the log has gained, in batches of whole records: all of a step is in MLflow, or nothing of it."""
         if self._tail is None:
             return
-        if (
-            self._pending
-        ):  # of an earlier try; what came since is read after that, so an outage costs no memory
+        if self._pending:  # of an earlier try; what came since is read after that, so an outage costs no memory
             self._send(store)
         for record in self._tail.read():
             self._non_finite += sum(not math.isfinite(value) for value in record.metrics.values())
