@@ -75,7 +75,7 @@ class AlgorithmConfig:
     use_clipped_value_loss: bool = MISSING
     """Clip the value loss like the ratio."""
     bootstrap: str = MISSING
-    """A time-out is worth V of the state it ended in, ``final_obs``, or of the one before, ``current`` (as in rsl_rl)."""
+    """A time-out is worth V of the state it ended in, ``final_obs``, or of the one before, ``current``."""
     symmetry: str = MISSING
     """Left-right mirror symmetry: ``none``, ``augmentation``, ``mirror_loss`` or ``both``."""
     mirror_loss_coeff: float = MISSING
@@ -256,7 +256,8 @@ def from_plain(plain: Mapping[str, Any]) -> Config:
         schema.task = OmegaConf.structured(NavConfig)
         typed = OmegaConf.to_object(OmegaConf.merge(schema, OmegaConf.create(dict(plain))))
     except OmegaConfBaseException as error:
-        raise UserError(one_line(error)) from error
+        hint = nearest(error.full_key, Config.__dataclass_fields__) if "." not in str(error.full_key) else ""
+        raise UserError(one_line(error) + (hint if "no such key" in one_line(error) else "")) from error
     assert isinstance(typed, Config)
     typed.device = resolve_device(typed.device)
     return typed

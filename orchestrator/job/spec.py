@@ -13,6 +13,7 @@ import yaml  # type: ignore[import-untyped]
 
 from orchestrator.config import Config, from_plain, to_plain
 from orchestrator.errors import UserError
+from orchestrator.record.redact import redact_tree
 
 SPEC, CONFIG, METRICS, RESULT = "trial.json", "config.yaml", "metrics.jsonl", "result.json"
 """Files of a trial's folder."""
@@ -48,7 +49,7 @@ def write(spec: TrialSpec) -> None:
     aside = spec.folder.with_name(f".{spec.folder.name}.{os.getpid()}")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    (aside / CONFIG).write_text(yaml.safe_dump(to_plain(spec.config), sort_keys=False, allow_unicode=True))
+    (aside / CONFIG).write_text(yaml.safe_dump(redact_tree(to_plain(spec.config)), sort_keys=False))
     (aside / SPEC).write_text(_as_json(spec))
     if spec.folder.exists():
         shutil.rmtree(aside)

@@ -1,0 +1,86 @@
+"""What went wrong in composing a config, as one line that a person can act on."""
+
+import re
+from collections.abc import Sequence
+
+from hydra.errors import MissingConfigException, OverrideParseException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from orchestrator.config import Config, SweepConfig, flatten, one_line
+from orchestrator.errors import nearest
+
+
+def composition_error(error: BaseException, overrides: Sequence[str]) -> str:
+    """One line for an exception that Hydra raised while it composed these overrides."""
+    if isinstance(error, MissingConfigException):
+        return _missing_choice(error, overrides)
+    if isinstance(error, OverrideParseException):
+        detail = [line for line in error.message.splitlines() if not line.startswith(("Error parsing", "See http"))][0]
+        return f"{error.override}: not an override; expected key=value, in Hydra's grammar ({detail})"
+    text = str(error).strip()
+    if match := re.match(r"Could not override '([^']+)'\.", text):
+        return _unknown_key(match[1], overrides)
+    if match := re.match(r"Error merging override (.*)", text):
+        return _wrong_value(match[1], error.__cause__, overrides)
+    for override in overrides:
+        if override.lstrip("+").startswith("sweep.") and not any(o.startswith("+sweep=") for o in overrides):
+            return f"{override.lstrip('+')}: there is no sweep to change; choose one with +sweep=<name>"
+    first = text.splitlines()[0] if text else type(error).__name__
+    if isinstance(error.__cause__, OmegaConfBaseException):
+        return f"{first}: {one_line(error.__cause__)}"
+    if isinstance(error, OmegaConfBaseException):
+        return one_line(error)
+    return first
+
+
+def _missing_choice(error: MissingConfigException, overrides: Sequence[str]) -> str:
+    missing = str(error.missing_cfg_file or "").removesuffix(".yaml")
+    group, _, name = missing.rpartition("/")
+    if not group:
+        return str(error).splitlines()[0]
+    typed = next(
+        (o for o in overrides if o.lstrip("+").partition("=")[0].partition("@")[0] == group), f"{group}={name}"
+    )
+    options = [option for option in error.options or () if not option.endswith("_schema")]
+    return f"{typed}: there is no such {group}{nearest(name, options)}"
+
+
+def _unknown_key(key: str, overrides: Sequence[str]) -> str:
+    typed = next((o for o in overrides if o.lstrip("+~").partition("=")[0] == key), key)
+    if key == "sweep":
+        return f"{typed}: a sweep is added to the config, with a plus: +{typed}"
+    if key.startswith("sweep.") and not any(o.startswith("+sweep=") for o in overrides):
+        return f"{typed}: there is no sweep to change; choose one with +sweep=<name>"
+    add = f"; +{typed} adds it" if key.startswith(("sweep.params.", "task.rewards.", "task.observations.")) else ""
+    return f"{typed}: the config has no '{key}'{nearest(key, _known_keys()) or add}"
+
+
+def _wrong_value(override: str, cause: BaseException | None, overrides: Sequence[str]) -> str:
+    key = override.lstrip("+~").partition("=")[0]
+    if not isinstance(cause, OmegaConfBaseException):
+        return f"{override}: {cause}"
+    if re.search(r"Key '.*' (not in|is not in)", str(cause)):
+        return _unknown_key(key, overrides)
+    if match := re.match(r"(task\.(?:rewards|observations)\.\w+)\.", key):
+        # Half a term: OmegaConf makes no entry from it, be there such a term or not.
+        hint = nearest(key, [path for path in _known_keys() if path.startswith("task.")])
+        return (
+            f"{override}: the config has no '{match[1]}'{hint}, or add a term as a whole: '+{match[1]}={{weight: 1.0}}'"
+        )
+    told = one_line(cause)
+    expected = told.partition(": ")[2] if told.startswith(str(cause.full_key)) else told
+    return f"{override}: {expected}"
+
+
+def _known_keys() -> list[str]:
+    """Every path of the composed config, and what a sweep may say."""
+    from hydra import compose
+
+    try:
+        plain = OmegaConf.to_container(compose("config"), resolve=False)
+    except Exception:
+        plain = OmegaConf.to_container(OmegaConf.structured(Config), resolve=False)
+    keys = [path for path, _ in flatten(plain) if not path.startswith("hydra")]
+    parents = {path[: match.start()] for path in keys for match in re.finditer(r"\.", path)}
+    return [*keys, *parents, *(f"sweep.{name}" for name in SweepConfig.__dataclass_fields__)]

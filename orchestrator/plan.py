@@ -1,0 +1,114 @@
+"""What is going to be run, checked as a whole before anything starts."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.config import DIRECTIONS, PROJECT, Config, check_name
+from orchestrator.errors import UserError, nearest
+from orchestrator.job.spec import read
+from orchestrator.launch import base as launch
+from orchestrator.record.store import check_uri
+from orchestrator.search import objective, study
+from orchestrator.search.base import Search, read_result
+from orchestrator.search.single import SingleRun
+from orchestrator.search.space import Space, build
+from orchestrator.search.sweep import DATABASE, Sweep
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A config that can be run."""
+
+    config: Config
+    launcher: type[launch.Launcher]
+    space: Space | None
+    """None: a single run."""
+    search: Search
+
+
+def make(config: Config) -> Plan:
+    """Check everything that can be checked without starting anything. Raises UserError; nothing on disk changes."""
+    if config.tracking.uri is not None:
+        check_uri(config.tracking.uri)
+    launcher = launch.load(config.launcher)
+    objective.check_require(config)
+    output = PROJECT / config.output_dir
+    if config.sweep is None:
+        single = SingleRun(config, output / config.experiment_name)
+        single.check()
+        return Plan(config, launcher, None, single)
+    space = _check_sweep(config, output)
+    sweep = Sweep(config, space, output / config.sweep.name)
+    sweep.check()
+    return Plan(config, launcher, space, sweep)
+
+
+def _check_sweep(config: Config, output: Path) -> Space:
+    sweep = config.sweep
+    assert sweep is not None
+    check_name("sweep.name", sweep.name)
+    if sweep.name == config.experiment_name:
+        raise UserError(
+            f"sweep.name={sweep.name}: expected another name than experiment_name's, the folder of single runs"
+        )
+    for key, least in (("n_trials", 1), ("objective_window", 1), ("warm_start_top", 1)):
+        value = getattr(sweep, key)
+        if value < least:
+            raise UserError(f"sweep.{key}={value}: expected at least {least}")
+    if sweep.direction not in DIRECTIONS:
+        raise UserError(f"sweep.direction={sweep.direction}: expected one of {', '.join(DIRECTIONS)}")
+    if config.require:
+        raise UserError("require: belongs to single runs; a sweep is judged by sweep.objective")
+    study.check(sweep)
+    space = build(config)
+    objective.check(config, space.moves_rewards)
+    if sweep.warm_start is not None and not (output / sweep.warm_start / DATABASE).exists():
+        known = [path.parent.name for path in output.glob(f"*/{DATABASE}")]
+        raise UserError(
+            f"sweep.warm_start={sweep.warm_start}: no such study in {output}{nearest(sweep.warm_start, known)}"
+        )
+    return space
+
+
+def describe(plan: Plan, launcher: launch.Launcher) -> list[str]:
+    """What ``dry_run`` prints: what would be run, where, and for how long."""
+    config, folder = plan.config, plan.search.folder
+    trials = "1 training" if plan.space is None else f"{plan.search.total} trials"
+    lines = [
+        f"{trials} of {config.algorithm.iterations} iterations, {config.num_envs} rooms ({config.task.rooms.name}), "
+        f"evaluated every {config.evaluation.every} on {config.evaluation.num_rooms} frozen rooms "
+        f"({config.evaluation.set})",
+        f"on {config.device}, {launcher.where}",
+        f"into {folder}; MLflow: {config.tracking.uri or 'off'}",
+    ]
+    if plan.space is not None and config.sweep is not None:
+        today = plan.space.today(config)
+        lines.append(f"to {config.sweep.direction} {config.sweep.objective} over")
+        width = max((len(d.path) for d in plan.space.dimensions), default=0)
+        lines += [f"  {d.path:<{width}}  {d.text}  (today {today[d.path]})" for d in plan.space.dimensions]
+        if config.sweep.space:
+            lines.append(f"  and what {config.sweep.space} adds")
+    lines.append(_how_long(plan, launcher))
+    return lines
+
+
+def _how_long(plan: Plan, launcher: launch.Launcher) -> str:
+    """From trainings of the same size that lie in the folder; nobody can know otherwise."""
+    seconds = []
+    for folder in sorted(plan.search.folder.glob("trial_*"))[-20:]:
+        result = read_result(folder)
+        if result is not None and result.get("status") == "finished":
+            try:
+                spec = read(folder)
+            except UserError:
+                continue
+            scale = plan.config.algorithm.iterations / spec.config.algorithm.iterations
+            seconds.append(float(result.get("train_seconds", math.nan)) * scale)
+    seconds = [s for s in seconds if math.isfinite(s)]
+    if not seconds:
+        return "for how long is known once the first training has ended"
+    typical = sum(seconds) / len(seconds)
+    return (
+        f"for about {typical * math.ceil(plan.search.total / launcher.slots) / 60:.0f} min ({typical:.0f} s a training)"
+    )

@@ -1,0 +1,261 @@
+"""The Optuna study behind a sweep: who is asked for the next point, and told how it went.
+
+The storage is the sampler's whole memory. For each proposal a fresh sampler is built, seeded by the sweep's seed and
+the trial's number, so that a proposal depends on history, seed and number alone: a driver that was killed and started
+again neither repeats draws nor needs anything pickled.
+
+A trial that was asked for is completed by asking again under the same number; that is how both a kill between the
+steps of a proposal and a fixed point (the baseline, an enqueued one) are handled.
+"""
+
+import hashlib
+import importlib
+import inspect
+import warnings
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import optuna
+from hydra.utils import instantiate
+from optuna.pruners import BasePruner, NopPruner
+from optuna.samplers import BaseSampler, PartialFixedSampler, RandomSampler
+from optuna.trial import FrozenTrial, TrialState
+
+from orchestrator.config import SweepConfig
+from orchestrator.errors import UserError, nearest
+from orchestrator.search.space import Space
+
+warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # they tell a user nothing
+
+ALLOWED = ("optuna.samplers.", "optuna.pruners.")
+"""What a ``_target_`` in a sweep may name. Nothing else is imported, let alone called."""
+
+VALUES, REASON = "values", "reason"
+"""User attributes of a trial: {config path: value} as set on the config, and why it failed or was pruned."""
+
+DIVERGED = "diverged"
+"""A failure whose reason starts so was the point's own fault."""
+
+# These draw from one sequence, which one seed makes; all others get a seed for each trial.
+_SEQUENTIAL = ("QMCSampler", "GridSampler")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial as the study has it."""
+
+    number: int
+    state: str
+    """``running``, ``finished``, ``pruned`` or ``failed``."""
+    value: float | None
+    values: Mapping[str, Any]
+    """Config path -> value; empty while the proposal is incomplete."""
+    reason: str | None
+
+
+_STATES = {
+    TrialState.RUNNING: "running",
+    TrialState.WAITING: "running",
+    TrialState.COMPLETE: "finished",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+}
+
+
+class Study:
+    """Asks and tells; the only writer of ``study.db``."""
+
+    def __init__(
+        self, database: Path, sweep: SweepConfig, space: Space, seed: int, points: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Open the study, or create it. ``points[i]`` is what trial i must be: the baseline first."""
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._sweep, self._space, self._seed, self._points = sweep, space, seed, points
+        storage = optuna.storages.RDBStorage(f"sqlite:///{database}")
+        optuna.create_study(
+            study_name=sweep.name,
+            storage=storage,
+            direction=optuna.study.StudyDirection[sweep.direction.upper()],
+            load_if_exists=True,
+        )
+        pruner = build_pruner(sweep)
+        self._study = optuna.Study(sweep.name, storage, sampler=RandomSampler(), pruner=pruner)
+        self._seen = _AsSamplersSeeIt(sweep.name, storage, sampler=RandomSampler(), pruner=pruner)
+        self._live: dict[int, optuna.Trial] = {}
+        self._reported: dict[int, set[int]] = {}
+
+    def trials(self) -> list[Trial]:
+        """All trials, by number."""
+        return [
+            Trial(
+                number=t.number,
+                state=_STATES[t.state],
+                value=t.values[0] if t.values else None,
+                values=t.user_attrs.get(VALUES, {}),
+                reason=t.user_attrs.get(REASON),
+            )
+            for t in self._study.get_trials(deepcopy=False)
+        ]
+
+    def ask(self) -> tuple[int, dict[str, Any]]:
+        """A new trial: number, and {config path: value}."""
+        # The trial's row comes first, drawn by nobody: its number seeds the sampler that completes it.
+        number = self._study.ask().number
+        return number, self.complete(number)
+
+    def complete(self, number: int) -> dict[str, Any]:
+        """What a running trial was asked to be; drawn now, where a kill came before it was."""
+        frozen = self._study.get_trials(deepcopy=False)[number]
+        self._reported[number] = set(frozen.intermediate_values)
+        self._live[number] = optuna.trial.Trial(self._study, frozen._trial_id)
+        if VALUES in frozen.user_attrs:
+            return dict(frozen.user_attrs[VALUES])
+        point = self._points[number] if number < len(self._points) else {}
+        sampler = build_sampler(self._sweep, self._seed, number)
+        self._seen._thread_local.cached_all_trials = None
+        self._seen.sampler = PartialFixedSampler(self._space.encode(point), sampler) if point else sampler
+        drawn = self._space.suggest(optuna.trial.Trial(self._seen, frozen._trial_id), whole=number > 0)
+        values = drawn | dict(point)
+        self._live[number] = optuna.trial.Trial(self._study, frozen._trial_id)
+        self._live[number].set_user_attr(VALUES, values)
+        return values
+
+    def report(self, number: int, step: int, value: float) -> bool:
+        """Note an intermediate value; whether the trial should be stopped for it. The baseline is never stopped."""
+        if step in self._reported[number]:
+            return False
+        self._reported[number].add(step)
+        trial = self._live[number]
+        trial.report(value, step)
+        return number > 0 and trial.should_prune()
+
+    def tell(self, number: int, state: str, value: float | None = None, reason: str | None = None) -> None:
+        """End a trial: ``finished`` with its value, ``pruned`` or ``failed`` with the reason. Telling twice is once."""
+        trial = self._live.pop(number, None) or self._study_trial(number)
+        if reason is not None and not self._ended(number):
+            trial.set_user_attr(REASON, reason)
+        optuna_state = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}[state]
+        self._study.tell(number, value if state == "finished" else None, state=optuna_state, skip_if_finished=True)
+
+    def _ended(self, number: int) -> bool:
+        return self._study.get_trials(deepcopy=False)[number].state.is_finished()
+
+    def _study_trial(self, number: int) -> optuna.Trial:
+        return optuna.trial.Trial(self._study, self._study.get_trials(deepcopy=False)[number]._trial_id)
+
+
+class _AsSamplersSeeIt(optuna.Study):
+    """The study in which a diverged trial is as bad as the worst finished one.
+
+    Samplers skip failed trials, and would propose the region that diverges again and again. In the storage such a
+    trial stays what it is, failed.
+    """
+
+    def _get_trials(
+        self, deepcopy: bool = True, states: Container[TrialState] | None = None, use_cache: bool = False
+    ) -> list[FrozenTrial]:
+        trials = super()._get_trials(deepcopy=deepcopy, states=None, use_cache=use_cache)
+        finished = [t.values[0] for t in trials if t.state == TrialState.COMPLETE]
+        if finished:
+            worst = min(finished) if self.direction == optuna.study.StudyDirection.MAXIMIZE else max(finished)
+            trials = [_as_worst(t, worst) if _diverged(t) else t for t in trials]
+        return [t for t in trials if states is None or t.state in states]
+
+
+def _diverged(trial: FrozenTrial) -> bool:
+    return trial.state == TrialState.FAIL and str(trial.user_attrs.get(REASON, "")).startswith(DIVERGED)
+
+
+def _as_worst(trial: FrozenTrial, worst: float) -> FrozenTrial:
+    copy = optuna.trial.create_trial(
+        state=TrialState.COMPLETE, value=worst, params=trial.params, distributions=trial.distributions,
+        user_attrs=trial.user_attrs, system_attrs=trial.system_attrs,
+    )  # fmt: skip
+    copy.number, copy._trial_id = trial.number, trial._trial_id
+    return copy
+
+
+def best_points(database: Path, name: str, space: Space, top: int) -> list[dict[str, Any]]:
+    """The best points of an earlier study that lie inside this space, best first."""
+    study = optuna.load_study(study_name=name, storage=optuna.storages.RDBStorage(f"sqlite:///{database}"))
+    finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    sign = -1 if study.direction == optuna.study.StudyDirection.MAXIMIZE else 1
+    by_path = {d.path: d for d in space.dimensions}
+    points: list[dict[str, Any]] = []
+    for trial in sorted(finished, key=lambda t: sign * t.values[0]):
+        values = trial.user_attrs.get(VALUES, {})
+        point = {path: values[path] for path in by_path if path in values and by_path[path].contains(values[path])}
+        if len(point) == len(by_path) and point not in points:
+            points.append(point)
+    return points[:top]
+
+
+def check(sweep: SweepConfig) -> None:
+    """Raise UserError when sampler or pruner can't be built."""
+    build_sampler(sweep, 0, 0)
+    build_pruner(sweep)
+
+
+def build_sampler(sweep: SweepConfig, seed: int, number: int) -> BaseSampler:
+    """The sampler for one proposal."""
+    name = str(sweep.sampler.get("_target_", "")).rpartition(".")[2]
+    own = seed if name in _SEQUENTIAL else derive_seed(seed, number)
+
+    def seeded(cls: Callable[..., Any]) -> dict[str, Any]:
+        takes_seed = "seed" in inspect.signature(cls).parameters and "seed" not in sweep.sampler
+        return {"seed": own} if takes_seed else {}
+
+    sampler = _build(sweep.sampler, "sweep.sampler", seeded)
+    if not isinstance(sampler, BaseSampler):
+        raise UserError(f"sweep.sampler._target_={sweep.sampler['_target_']}: expected a sampler of Optuna")
+    return sampler
+
+
+def build_pruner(sweep: SweepConfig) -> BasePruner:
+    """The pruner; one that never prunes, where there is none."""
+    if sweep.pruner is None:
+        return NopPruner()
+    pruner = _build(sweep.pruner, "sweep.pruner", lambda _: {})
+    if not isinstance(pruner, BasePruner):
+        raise UserError(f"sweep.pruner._target_={sweep.pruner['_target_']}: expected a pruner of Optuna")
+    return pruner
+
+
+def derive_seed(seed: int, number: int) -> int:
+    """A seed of its own for each trial, the same in every process."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4], "big")
+
+
+def _build(described: Mapping[str, Any], key: str, extra: Callable[[Callable[..., Any]], dict[str, Any]]) -> Any:
+    _check_targets(described, key)
+    target = described["_target_"]
+    try:
+        module_name, _, name = target.rpartition(".")
+        cls = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError) as error:
+        module = optuna.samplers if "sampler" in key else optuna.pruners
+        known = [f"{module.__name__}.{name}" for name in module.__all__]
+        raise UserError(f"{key}._target_={target}: no such class in Optuna{nearest(target, known)}") from error
+    try:
+        return instantiate(dict(described) | extra(cls), _convert_="all")
+    except Exception as error:
+        cause = error.__cause__ or error
+        raise UserError(
+            f"{key}: {target.rpartition('.')[2]} refuses its settings: {str(cause).splitlines()[0]}"
+        ) from error
+
+
+def _check_targets(node: Any, key: str) -> None:
+    """Refuse any ``_target_``, however deep, that is not on the allow-list."""
+    if isinstance(node, Mapping):
+        if "_target_" in node and not str(node["_target_"]).startswith(ALLOWED):
+            raise UserError(f"{key}._target_={node['_target_']}: expected a class of optuna.samplers or optuna.pruners")
+        for name, value in node.items():
+            _check_targets(value, f"{key}.{name}")
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            _check_targets(value, f"{key}[{index}]")
+    if "." not in key.removeprefix("sweep.") and (not isinstance(node, Mapping) or "_target_" not in node):
+        raise UserError(f"{key}: expected a _target_, such as optuna.samplers.TPESampler")

@@ -1,0 +1,85 @@
+"""Jobs that learn nothing, quickly: what tests hand to the launcher instead of a training.
+
+A job does as a real one does to the outside: appends `metrics.jsonl`, checkpoints and ends on SIGTERM, goes on from
+its checkpoint, and writes `result.json` last. `<study>/fake.json` maps a trial's number to what it does otherwise.
+"""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import yaml
+
+from orchestrator.job.spec import write_aside
+from orchestrator.record import wal
+
+_stop: list[int] = []
+
+
+def train(folder: Path) -> int:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda n, _: _stop.append(n))
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    trial = json.loads((folder / "trial.json").read_text())
+    behaviour = _behaviour(folder, trial["number"])
+    iterations, every = config["algorithm"]["iterations"], config["evaluation"]["every"]
+    checkpoint = folder / "checkpoint"
+    begin = int(checkpoint.read_text()) if checkpoint.exists() else 0
+    with open(folder / "starts", "a") as starts:
+        starts.write(f"{begin} {time.time()} {os.getpid()}\n")
+    print(f"training from {begin}", flush=True)
+    log = folder / "metrics.jsonl"
+    if log.exists():
+        wal.truncate(log, begin - 1 if begin else None)
+    writer = wal.MetricsLog(log)
+    quality = config["task"]["rewards"]["goal"]["weight"] / 100
+    evaluations = []
+    for step in range(begin, iterations):
+        time.sleep(behaviour.get("seconds", 0.01))
+        if step == behaviour.get("at", iterations // 2):
+            _misbehave(folder, behaviour.get("do"), trial["attempt"])
+        metrics = {"Train/env_steps": 100.0 * (step + 1), "Train/mean_reward": float(step)}
+        if (step + 1) % every == 0 or step == iterations - 1:
+            metrics["Eval/success_rate"] = behaviour.get("success", quality * (step + 1) / iterations)
+            evaluations.append({"step": step, "Eval/success_rate": metrics["Eval/success_rate"]})
+        writer.append(wal.Record(step, round(time.time(), 3), metrics))
+        write_aside(checkpoint, str(step + 1))
+        if _stop and behaviour.get("do") != "deaf":
+            return 128 + _stop[0]
+    result = {"status": "finished", "reason": None, "iterations": iterations, "evaluations": evaluations}
+    if behaviour.get("do") == "diverge":
+        result |= {"status": "failed", "reason": "diverged: loss is nan at iteration 5"}
+    write_aside(folder / "result.json", json.dumps(result))
+    return 0 if result["status"] == "finished" else 1
+
+
+def _behaviour(folder: Path, number: int) -> dict:
+    file = folder.parent / "fake.json"
+    told = json.loads(file.read_text()) if file.exists() else {}
+    return told.get("all", {}) | told.get(str(number), {})
+
+
+def _misbehave(folder: Path, what: str | None, attempt: int) -> None:
+    if what == "crash" or (what == "crash once" and attempt == 0):
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if what == "raise":
+        raise ValueError("no such room")
+    if what == "hang" and attempt == 0:
+        time.sleep(600)
+    if what == "spawn":  # a child that outlives its parent, were it not for the group
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(600)
+            os._exit(0)
+        (folder / "grandchild").write_text(str(pid))
+
+
+def deaf(folder: Path) -> int:
+    """Never hears a signal that can be ignored."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    (folder / "deaf").touch()
+    time.sleep(600)
+    return 0
