@@ -89,7 +89,7 @@ def test_ranges_are_those_of_mujoco(looked):
     assert theirs.size > 100_000
     assert 0.3 < (theirs < lidar.max_range).mean() < 1.0
     assert np.median(error) < 1e-6
-    # A ray that just touches an edge may go either way in single precision: then it does so in MuJoCo's eyes when turned
+    # A ray that just touches an edge may go either way in single precision: then so it does in MuJoCo's eyes, turned
     # by a hair.
     off = np.argwhere(error > 1e-4)
     assert len(off) < 1e-4 * theirs.size
