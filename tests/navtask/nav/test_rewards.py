@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -131,7 +132,7 @@ def test_shaping_with_gamma_telescopes():
     gamma, way = 0.9, [5.0, 4.0, 4.5, 2.0, 1.0]
     total = sum(
         gamma**t * value("progress", {"gamma": gamma}, **distance(now, before))
-        for t, (before, now) in enumerate(zip(way, way[1:], strict=False))
+        for t, (before, now) in enumerate(pairwise(way))
     )
     assert total == pytest.approx(way[0] - gamma ** (len(way) - 1) * way[-1], abs=1e-5)
 
