@@ -74,6 +74,7 @@ class ShippedRun:
         self._pending: list[wal.Record] = []
         self._updates: deque[Update] = deque()
         self._running = False
+        self._found: Any = None
         self._held: int | None = None
         self._held_params: set[str] = set()
         self._non_finite = 0
@@ -125,7 +126,7 @@ class ShippedRun:
                 self._drop_until(outcome)
             self._held_params = set(run.data.params)
             self._running = run.info.status == "RUNNING"
-            self._held = _position(store, run) if self._tail else None
+            self._found = run
         else:
             tags = {UID: self.uid, "mlflow.source.name": "orchestrator", "mlflow.user": _user()}
             if self._parent is not None:
@@ -180,6 +181,11 @@ class ShippedRun:
         """Send what the log has gained, in batches of whole records: all of a step is in MLflow, or nothing of it."""
         if self._tail is None:
             return
+        if (
+            self._found is not None
+        ):  # asked only when there is something to ship: most runs of an old study are complete
+            self._held = _position(store, self._found)
+            self._found = None
         if self._pending:  # of an earlier try; what came since is read after that, so an outage costs no memory
             self._send(store)
         for record in self._tail.read():

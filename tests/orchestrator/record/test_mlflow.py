@@ -9,9 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
-from mlflow_fakes import assert_shipped_once, client, held, runs, wait_for, write
+from mlflow_fakes import assert_shipped_once, client, held, metrics, runs, wait_for, write, written
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from orchestrator.job.curves import Curves
 from orchestrator.record import wal
 from orchestrator.record.mlflow import Recorder
 
@@ -211,6 +214,29 @@ def test_the_same_study_name_again_is_another_run(recorder, uri, tmp_path):
         assert_shipped_once(uri, runs(uri)[uid].info.run_id, tmp_path / uid)
 
 
+def test_steps_that_a_new_driver_finds_written_again(recorder, uri, tmp_path):
+    """The job went back to its checkpoint between two drivers: other times, another `Perf/`, yet one point a step."""
+    folder = tmp_path / "t"
+    write(folder, range(1, 11), {"Perf/total_fps": 1.0})
+    first = recorder()
+    first.start_trial(0, folder, "u")
+    first.close("interrupted", 20)
+    before = held(uri, first.run_id(0))
+    wal.truncate(folder / "metrics.jsonl", 6)
+    log = wal.MetricsLog(folder / "metrics.jsonl")
+    for step in range(7, 13):
+        log.append(wal.Record(step, 1_800_000_000.0 + step, metrics(step, {"Perf/total_fps": 2.0})))
+    log.close()
+    second = recorder()
+    second.start_trial(0, folder, "u")
+    second.end_trial(0, "finished")
+    assert second.close("finished", 20).unfinished == ()
+    for name, points in held(uri, second.run_id(0)).items():
+        assert points[: len(before[name])] == before[name]
+        assert [point for point in points if point[0] > 10] == [p for p in written(folder)[name] if p[0] > 10]
+        assert len(points) == len({step for step, _, _ in points})
+
+
 DRIVER = """
 import sys, time
 from pathlib import Path
@@ -255,6 +281,31 @@ def test_a_driver_that_is_killed_at_any_moment(recorder, uri, tmp_path):
     assert {run.info.status for run in found.values()} == {"FINISHED"}
     assert found["u"].data.params == {"a.b": "1"}
     assert_shipped_once(uri, found["u"].info.run_id, folder)
+
+
+def test_tensorboard_and_mlflow_hold_the_same(recorder, uri, tmp_path):
+    """A job's curves, interrupted and gone on with, as both show them in the end."""
+    folder = tmp_path / "t"
+    folder.mkdir()
+    r = recorder()
+    r.start_trial(0, folder, "u")
+    for resume, steps in ((None, range(1, 9)), (6, range(7, 13))):
+        curves = Curves(folder, resume_step=resume)
+        for step in steps:
+            curves.write(step, metrics(step))
+        curves.close()
+    r.end_trial(0, "finished")
+    assert r.close("finished", 20).unfinished == ()
+    reader = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    reader.Reload()
+    tensorboard = {
+        name: [(e.step, round(e.wall_time * 1000), e.value) for e in reader.Scalars(name)]
+        for name in reader.Tags()["scalars"]
+    }
+    mlflow = held(uri, r.run_id(0))
+    assert tensorboard.keys() == mlflow.keys()
+    for name, points in mlflow.items():
+        assert tensorboard[name] == [(step, at, float(np.float32(value))) for step, at, value in points]
 
 
 def test_non_finite_values_are_counted_not_shipped(recorder, uri, tmp_path):

@@ -13,6 +13,8 @@ from mlflow_fakes import assert_shipped_once, free_port, held, runs, wait_for, w
 
 from orchestrator.record.mlflow import Recorder
 
+pytestmark = pytest.mark.xdist_group("mlflow-server")  # with --dist loadgroup: one server, not one for each worker
+
 SECRET = "hunter2-not-for-logs"
 
 
