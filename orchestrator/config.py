@@ -9,7 +9,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +162,7 @@ class SweepConfig:
     """``pkg.mod.function(trial, params) -> {config path: value}``: a conditional part of the space."""
     sampler: dict[str, Any] = field(default_factory=lambda: {"_target_": "optuna.samplers.TPESampler"})
     """Any sampler of Optuna, by ``_target_``."""
-    pruner: dict[str, Any] | None = None
+    pruner: Any = None
     """Any pruner of Optuna, by ``_target_``; null lets every trial run to its end."""
     enqueue: list[dict[str, Any]] = field(default_factory=list)
     """Known good points {config path: value}, tried right after the baseline."""
@@ -200,11 +200,20 @@ class Config:
     """Metric -> least value at the end (mean over the objective's window); less is a failure, exit code 1."""
 
 
+@dataclass(kw_only=True)
+class _ComposedNav(NavConfig):
+    """NavConfig while Hydra composes it: OmegaConf refuses to add an entry to a mapping of dataclasses, and a term that
+    somebody registered must be addable on the command line. ``from_plain`` types the terms."""
+
+    observations: dict[str, Any]
+    rewards: dict[str, Any]
+
+
 def register() -> None:
     """Make the schema known to Hydra, and ``by_device`` to OmegaConf. Safe to call again."""
     store = ConfigStore.instance()
     store.store(name="config_schema", node=Config)
-    store.store(group="task", name="nav_schema", node=NavConfig)
+    store.store(group="task", name="nav_schema", node=_ComposedNav)
     OmegaConf.register_new_resolver("by_device", _by_device, replace=True)
 
 
@@ -256,8 +265,9 @@ def from_plain(plain: Mapping[str, Any]) -> Config:
         schema.task = OmegaConf.structured(NavConfig)
         typed = OmegaConf.to_object(OmegaConf.merge(schema, OmegaConf.create(dict(plain))))
     except OmegaConfBaseException as error:
-        hint = nearest(error.full_key, Config.__dataclass_fields__) if "." not in str(error.full_key) else ""
-        raise UserError(one_line(error) + (hint if "no such key" in one_line(error) else "")) from error
+        told = one_line(error)
+        others = [path for path, _ in flatten(plain) if path != error.full_key] + list(Config.__dataclass_fields__)
+        raise UserError(told + (nearest(error.full_key, others) if told.endswith("no such key") else "")) from error
     assert isinstance(typed, Config)
     typed.device = resolve_device(typed.device)
     return typed
@@ -265,9 +275,7 @@ def from_plain(plain: Mapping[str, Any]) -> Config:
 
 def to_plain(config: Config) -> dict[str, Any]:
     """The config as plain dicts, lists and scalars: what is written as YAML, and read back by ``from_plain``."""
-    plain = OmegaConf.to_container(OmegaConf.structured(config), resolve=True)
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
+    return asdict(config)
 
 
 def flatten(plain: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -284,7 +292,7 @@ def one_line(error: OmegaConfBaseException) -> str:
     first = str(error.msg or error).splitlines()[0]
     if first.startswith("Missing mandatory value"):
         return f"{error.full_key}: a value is needed"
-    match = re.match(r"Value '(.*)' of type '.*' (?:could not be converted to|is not a valid) (.*)", first)
+    match = re.match(r"Value '(.*)' (?:of type '.*' could not be converted to|is not a valid) (\w+)", first)
     if match:
         return f"{error.full_key}={match[1]}: expected {_KINDS.get(match[2], match[2])}"
     if error.full_key and re.match(r"Key '.*' (not in|is not in)", first):
@@ -292,7 +300,7 @@ def one_line(error: OmegaConfBaseException) -> str:
     return f"{error.full_key}: {first}" if error.full_key and error.full_key not in first else first
 
 
-_KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false", "string": "a text"}
+_KINDS = {"Integer": "a whole number", "Float": "a number", "bool": "true or false", "string": "a text"}
 
 
 def _check(condition: bool, key: str, value: object, expected: str, hint: str = "") -> None:
@@ -318,10 +326,8 @@ def validate(config: Config) -> None:
         for name, rooms in config.evaluation.frozen.items():
             validate_rooms(rooms, ROBOT.radius, f"evaluation.frozen.{name}")
     except ConfigError as error:
-        known = nearest(str(error.value), error.candidates)
+        known = nearest(error.key.rpartition(".")[2], error.candidates)
         raise UserError(f"{error.key}={error.value}: expected {error.expected}{known}") from error
-    except ModuleNotFoundError:  # TEMPORARY: the terms are being written
-        pass
 
 
 def _validate_learning(config: Config) -> None:

@@ -201,16 +201,11 @@ class Driver:
             self.status.preparing = False
         while len(self._jobs) < self._launcher.slots:
             spec = self._waiting.pop(0) if self._waiting else self._search.next()
+            while self._search.stillborn:
+                self._note_ended(self._search.stillborn.pop())
             if spec is None:
-                self._show_stillborn()
                 return
             self._start(spec)
-
-    def _show_stillborn(self) -> None:
-        """Trials whose drawn values made no config have ended without a job."""
-        for trial in self._search.ended():
-            if trial.number not in self.status.views:
-                self._note_ended(trial)
 
     def _start(self, spec: TrialSpec) -> None:
         view = self.status.views.get(spec.number) or View(spec.number, spec.config.algorithm.iterations)
@@ -225,7 +220,7 @@ class Driver:
         now = time.monotonic()
         for record in job.tail.read():
             job.last_sign = now
-            job.view.step = record.step + 1
+            job.view.step = record.step
             if job.view.state == "starting":
                 job.view.state = "running"
             job.view.success = record.metrics.get(SUCCESS, job.view.success)
@@ -247,7 +242,7 @@ class Driver:
         assert standing is not None
         if self._search.report(job.spec.number, step, standing) and job.stopped is None:
             job.stopped, job.view.state = "prune", "stopping"
-            job.reason = f"{self._objective} {standing:.3f} after {step + 1} iterations: too far behind"
+            job.reason = f"{self._objective} {standing:.3f} after {step} iterations: too far behind"
             self._launcher.stop(job.handle, PRUNE_GRACE)
 
     def _collect(self) -> None:

@@ -16,7 +16,8 @@ def composition_error(error: BaseException, overrides: Sequence[str]) -> str:
     if isinstance(error, MissingConfigException):
         return _missing_choice(error, overrides)
     if isinstance(error, OverrideParseException):
-        detail = [line for line in error.message.splitlines() if not line.startswith(("Error parsing", "See http"))][0]
+        lines = (line for line in error.message.splitlines() if not line.startswith(("Error parsing", "See http")))
+        detail = next(lines, "")
         return f"{error.override}: not an override; expected key=value, in Hydra's grammar ({detail})"
     text = str(error).strip()
     if match := re.match(r"Could not override '([^']+)'\.", text):
@@ -62,12 +63,6 @@ def _wrong_value(override: str, cause: BaseException | None, overrides: Sequence
         return f"{override}: {cause}"
     if re.search(r"Key '.*' (not in|is not in)", str(cause)):
         return _unknown_key(key, overrides)
-    if match := re.match(r"(task\.(?:rewards|observations)\.\w+)\.", key):
-        # Half a term: OmegaConf makes no entry from it, be there such a term or not.
-        hint = nearest(key, [path for path in _known_keys() if path.startswith("task.")])
-        return (
-            f"{override}: the config has no '{match[1]}'{hint}, or add a term as a whole: '+{match[1]}={{weight: 1.0}}'"
-        )
     told = one_line(cause)
     expected = told.partition(": ")[2] if told.startswith(str(cause.full_key)) else told
     return f"{override}: {expected}"

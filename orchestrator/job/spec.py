@@ -49,7 +49,7 @@ def write(spec: TrialSpec) -> None:
     aside = spec.folder.with_name(f".{spec.folder.name}.{os.getpid()}")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    (aside / CONFIG).write_text(yaml.safe_dump(redact_tree(to_plain(spec.config)), sort_keys=False))
+    (aside / CONFIG).write_text(as_yaml(redact_tree(to_plain(spec.config))))
     (aside / SPEC).write_text(_as_json(spec))
     if spec.folder.exists():
         shutil.rmtree(aside)
@@ -71,7 +71,7 @@ def read(folder: Path) -> TrialSpec:
     folder = Path(folder).resolve()
     try:
         data = json.loads((folder / SPEC).read_text())
-        plain = yaml.safe_load((folder / CONFIG).read_text())
+        plain = from_yaml((folder / CONFIG).read_text())
     except FileNotFoundError as error:
         raise UserError(f"{folder}: no trial here ({Path(str(error.filename)).name} is missing)") from error
     except (ValueError, yaml.YAMLError) as error:
@@ -91,6 +91,21 @@ _FIELDS = ("study", "number", "seed", "params", "attempt", "mlflow_run_id", "uid
 def _as_json(spec: TrialSpec) -> str:
     data = {name: getattr(spec, name) for name in _FIELDS} | {"host": os.uname().nodename, "pid": os.getpid()}
     return json.dumps(data, indent=1, default=list) + "\n"
+
+
+# libyaml is ten times faster than YAML in Python, and a slot waits for it. Not every build of PyYAML brings it.
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def as_yaml(plain: Any) -> str:
+    """Plain data as YAML, in the order that it has."""
+    return str(yaml.dump(plain, Dumper=_DUMPER, sort_keys=False))
+
+
+def from_yaml(text: str) -> Any:
+    """Plain data; makes no objects, whatever the text asks for. Raises yaml.YAMLError."""
+    return yaml.load(text, Loader=_LOADER)
 
 
 def write_aside(path: Path, text: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.config import LauncherConfig
 from orchestrator.errors import UserError
 
-JOB = "orchestrator.job:run"
+JOB = "orchestrator.job.run:run_trial"
 """What a job runs: ``function(folder) -> exit code``."""
 
 

@@ -21,8 +21,8 @@ from orchestrator.config import LauncherConfig, gpu_count
 from orchestrator.job.spec import RESULT
 from orchestrator.launch.base import JOB, Exit, Launcher
 
-PRELOAD = ("torch", "rsl_rl.runners", "mujoco.batch", "navtask.nav.env", "orchestrator.job")
-"""What jobs need. Imported once, by the parent that they are forked from; imports only, since threads don't fork."""
+PRELOAD = ("orchestrator.job.run",)
+"""All that jobs need, imported once by the parent that they are forked from. Imports only: threads don't fork."""
 
 WARM = "navtask:warm"
 """Run once, in a process of its own, before the first job: compiles Warp's kernels, which jobs mustn't do at once."""
@@ -111,9 +111,8 @@ class LocalLauncher(Launcher):
         if not self._free:
             raise RuntimeError("no slot is free")
         slot = self._free.pop(0)
-        process = self._context.Process(
-            target=_job, args=(self._entry, str(folder), slot, self.threads), name=folder.name
-        )
+        arguments = (self._entry, str(folder), slot, self.threads, ORPHAN_GRACE)
+        process = self._context.Process(target=_job, args=arguments, name=folder.name)
         with _environment(_thread_settings(self.threads)):  # should the parent have to be started again
             process.start()
         job = LocalJob(process, folder, slot, _oom_kills())
@@ -251,7 +250,7 @@ def _warm_up(function: str | None) -> None:
             _load(function)()
 
 
-def _job(entry: str, folder_name: str, slot: Slot, threads: int) -> None:
+def _job(entry: str, folder_name: str, slot: Slot, threads: int, orphan_grace: float) -> None:
     os.setsid()
     folder = Path(folder_name)
     log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -261,8 +260,8 @@ def _job(entry: str, folder_name: str, slot: Slot, threads: int) -> None:
     os.sched_setaffinity(0, slot.cores)
     if slot.gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(slot.gpu)
-    threading.Thread(target=_end_with_driver, name="driver-watch", daemon=True).start()
-    lock = _lock(folder)
+    threading.Thread(target=_end_with_driver, args=(orphan_grace,), name="driver-watch", daemon=True).start()
+    lock = _lock(folder, patience=orphan_grace + 5)
     if (folder / RESULT).exists():
         sys.exit(0)
     if "torch" in sys.modules:
@@ -278,24 +277,24 @@ def _load(name: str) -> Any:
     return getattr(importlib.import_module(module), function)
 
 
-def _end_with_driver() -> None:
+def _end_with_driver(grace: float) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     multiprocessing.connection.wait([parent.sentinel])
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(ORPHAN_GRACE)
+    time.sleep(grace)
     os.killpg(0, signal.SIGKILL)
 
 
-def _lock(folder: Path) -> int:
+def _lock(folder: Path, patience: float) -> int:
     """Hold the folder for this process. A job of a driver that died may still be writing its checkpoint here."""
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    patience = time.monotonic() + ORPHAN_GRACE + 5
+    deadline = time.monotonic() + patience
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > patience:
+            if time.monotonic() > deadline:
                 with suppress(ValueError, ProcessLookupError):
                     os.killpg(int(os.pread(lock, 32, 0)), signal.SIGKILL)
             time.sleep(0.05)

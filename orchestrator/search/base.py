@@ -39,6 +39,8 @@ class Search(ABC):
     """Of the study, for ever."""
     total: int
     """Trials in all, once all is done."""
+    stillborn: list[Ended]
+    """Ended when they were to begin: what was drawn makes no config. The driver takes them from here."""
 
     @abstractmethod
     def open(self) -> None:

@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-import yaml  # type: ignore[import-untyped]
-
 from orchestrator.config import to_plain
-from orchestrator.job.spec import TrialSpec, write_aside
+from orchestrator.job.spec import TrialSpec, as_yaml, write_aside
 
 NOT_OF_THE_TRIAL = ("sweep", "launcher", "tracking", "output_dir", "dry_run", "require")
 """Parts of the config that belong to whoever runs it."""
@@ -17,4 +15,4 @@ def write(folder: Path, spec: TrialSpec, value: float, objective: str) -> None:
     (folder / "best").mkdir(exist_ok=True)
     told = f"Trial {spec.number} of study '{spec.study}': {objective} {value:.4f}, not confirmed on fresh seeds."
     text = f"# @package _global_\n# {told}\n"
-    write_aside(folder / "best" / "config.yaml", text + yaml.safe_dump(plain, sort_keys=False))
+    write_aside(folder / "best" / "config.yaml", text + as_yaml(plain))

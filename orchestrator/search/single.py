@@ -21,6 +21,7 @@ class SingleRun(Search):
     def __init__(self, config: Config, folder: Path) -> None:
         self._config = config
         self.folder, self.name, self.total = folder, config.experiment_name, 1
+        self.stillborn = []
         self._lock: FolderLock | None = None
 
     def check(self) -> None:

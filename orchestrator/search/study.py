@@ -27,8 +27,6 @@ from orchestrator.config import SweepConfig
 from orchestrator.errors import UserError, nearest
 from orchestrator.search.space import Space
 
-warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)  # they tell a user nothing
-
 ALLOWED = ("optuna.samplers.", "optuna.pruners.")
 """What a ``_target_`` in a sweep may name. Nothing else is imported, let alone called."""
 
@@ -115,7 +113,7 @@ class Study:
         point = self._points[number] if number < len(self._points) else {}
         sampler = build_sampler(self._sweep, self._seed, number)
         self._seen._thread_local.cached_all_trials = None
-        self._seen.sampler = PartialFixedSampler(self._space.encode(point), sampler) if point else sampler
+        self._seen.sampler = _fixed(self._space.encode(point), sampler) if point else sampler
         drawn = self._space.suggest(optuna.trial.Trial(self._seen, frozen._trial_id), whole=number > 0)
         values = drawn | dict(point)
         self._live[number] = optuna.trial.Trial(self._study, frozen._trial_id)
@@ -223,6 +221,13 @@ def build_pruner(sweep: SweepConfig) -> BasePruner:
     return pruner
 
 
+def _fixed(drawn: dict[str, Any], sampler: BaseSampler) -> BaseSampler:
+    """A sampler that draws what is given, and the rest as ``sampler`` does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return PartialFixedSampler(drawn, sampler)
+
+
 def derive_seed(seed: int, number: int) -> int:
     """A seed of its own for each trial, the same in every process."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4], "big")
@@ -239,7 +244,9 @@ def _build(described: Mapping[str, Any], key: str, extra: Callable[[Callable[...
         known = [f"{module.__name__}.{name}" for name in module.__all__]
         raise UserError(f"{key}._target_={target}: no such class in Optuna{nearest(target, known)}") from error
     try:
-        return instantiate(dict(described) | extra(cls), _convert_="all")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # tells a user nothing
+            return instantiate(dict(described) | extra(cls), _convert_="all")
     except Exception as error:
         cause = error.__cause__ or error
         raise UserError(

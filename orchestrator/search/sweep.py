@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
-
 from orchestrator.config import Config, flatten, to_plain
 from orchestrator.errors import UserError
-from orchestrator.job.spec import TrialSpec, read, write, write_aside
+from orchestrator.job.spec import TrialSpec, as_yaml, from_yaml, read, write, write_aside
 from orchestrator.lock import FolderLock
 from orchestrator.record.redact import redact_tree
 from orchestrator.search.base import Ended, Search, trial_folder
@@ -30,6 +28,7 @@ class Sweep(Search):
         assert config.sweep is not None
         self._config, self._space, self._sweep = config, space, config.sweep
         self.folder, self.name, self.total = folder, config.sweep.name, config.sweep.n_trials
+        self.stillborn = []
         self._lock: FolderLock | None = None
 
     def check(self) -> None:
@@ -38,7 +37,7 @@ class Sweep(Search):
             if (self.folder / DATABASE).exists() or list(self.folder.glob("trial_*")):
                 raise UserError(f"sweep.name={self.name}: {self.folder} holds something else; take another name")
             return
-        begun = yaml.safe_load((self.folder / STUDY).read_text())
+        begun = from_yaml((self.folder / STUDY).read_text())
         differences = config_difference(begun["config"], _identity(self._config))
         if differences:
             raise UserError(
@@ -59,10 +58,10 @@ class Sweep(Search):
                 *self._earlier(),
             ]
             begun = {"uid": uuid.uuid4().hex, "points": points, "config": _identity(self._config)}
-            write_aside(self.folder / STUDY, yaml.safe_dump(begun, sort_keys=False, allow_unicode=True))
+            write_aside(self.folder / STUDY, as_yaml(begun))
         for half_written in self.folder.glob(".trial_*"):
             shutil.rmtree(half_written, ignore_errors=True)
-        begun = yaml.safe_load((self.folder / STUDY).read_text())
+        begun = from_yaml((self.folder / STUDY).read_text())
         self.uid = begun["uid"]
         self._study = Study(self.folder / DATABASE, self._sweep, self._space, self._config.seed, begun["points"])
 
@@ -101,7 +100,9 @@ class Sweep(Search):
         try:
             config = apply(self._config, values)
         except UserError as error:
-            self._study.tell(number, "failed", reason=f"cannot be run: {error}")
+            reason = f"cannot be run: {error}"
+            self._study.tell(number, "failed", reason=reason)
+            self.stillborn.append(Ended(number, "failed", None, reason, None))
             return None
         spec = TrialSpec(
             study=self.name,

@@ -32,20 +32,20 @@ def train(folder: Path) -> int:
     print(f"training from {begin}", flush=True)
     log = folder / "metrics.jsonl"
     if log.exists():
-        wal.truncate(log, begin - 1 if begin else None)
+        wal.truncate(log, begin or None)
     writer = wal.MetricsLog(log)
     quality = config["task"]["rewards"]["goal"]["weight"] / 100
     evaluations = []
-    for step in range(begin, iterations):
+    for step in range(begin + 1, iterations + 1):
         time.sleep(behaviour.get("seconds", 0.01))
         if step == behaviour.get("at", iterations // 2):
             _misbehave(folder, behaviour.get("do"), trial["attempt"])
-        metrics = {"Train/env_steps": 100.0 * (step + 1), "Train/mean_reward": float(step)}
-        if (step + 1) % every == 0 or step == iterations - 1:
-            metrics["Eval/success_rate"] = behaviour.get("success", quality * (step + 1) / iterations)
+        metrics = {"Train/env_steps": 100.0 * step, "Train/mean_reward": float(step)}
+        if step % every == 0 or step == iterations:
+            metrics["Eval/success_rate"] = behaviour.get("success", quality * step / iterations)
             evaluations.append({"step": step, "Eval/success_rate": metrics["Eval/success_rate"]})
         writer.append(wal.Record(step, round(time.time(), 3), metrics))
-        write_aside(checkpoint, str(step + 1))
+        write_aside(checkpoint, str(step))
         if _stop and behaviour.get("do") != "deaf":
             return 128 + _stop[0]
     result = {"status": "finished", "reason": None, "iterations": iterations, "evaluations": evaluations}

@@ -3,15 +3,9 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+if __name__ == "__main__":  # jobs import this file again, and need nothing of it
+    sys.path.insert(0, str(Path(__file__).parent))
+    from orchestrator.__main__ import main
 
-from orchestrator.__main__ import main
-
-if __name__ == "__main__":
-    sys.exit(
-        main(
-            entry="fake_jobs:train",
-            preload=("orchestrator.record.wal", "orchestrator.job.spec", "fake_jobs"),
-            warm=None,
-        )
-    )
+    preload = ("orchestrator.record.wal", "orchestrator.job.spec", "fake_jobs")
+    sys.exit(main(entry="fake_jobs:train", preload=preload, warm=None))

@@ -1,0 +1,183 @@
+"""A user's mistake: one clear line, exit code 2, and nothing on disk."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Cli = Callable[..., tuple[int, str, str]]
+
+SWEEP = "+sweep=reward_weights"
+
+MISTAKES = {
+    "unknown sweep": (["+sweep=reward_weight"], ["sweep=reward_weight", "did you mean 'reward_weights'?"]),
+    "sweep without plus": (["sweep=ppo"], ["+sweep=ppo"]),
+    "unknown experiment": (["experiment=smoky"], ["experiment=smoky", "did you mean 'smoke'?"]),
+    "unknown task": (["task=nev"], ["task=nev", "did you mean 'nav'?"]),
+    "unknown rooms": (["task/rooms=dens"], ["task/rooms=dens", "did you mean 'dense'?"]),
+    "unknown group": (["tusk=nav"], ["tusk", "did you mean 'task'?"]),
+    "unknown config dir": (["--config-dir", "/nowhere"], ["/nowhere"]),
+    "typo in a key": (["algorithm.learning_rat=1"], ["algorithm.learning_rat=1", "'algorithm.learning_rate'?"]),
+    "typo with a plus": (["+algorithm.learning_rat=1"], ["algorithm.learning_rat", "'algorithm.learning_rate'?"]),
+    "typo at the top": (["+sed=1"], ["sed", "did you mean 'seed'?"]),
+    "wrong type": (["seed=abc"], ["seed=abc", "whole number"]),
+    "wrong type of a flag": (["dry_run=perhaps"], ["dry_run=perhaps", "true or false"]),
+    "wrong type in a list": (["policy.hidden_dims=[wide]"], ["policy.hidden_dims", "whole number"]),
+    "malformed override": (["seed=["], ["seed=[", "key=value"]),
+    "override without value": (["seed"], ["seed", "key=value"]),
+    "sweep settings without sweep": (["+sweep.n_trials=3"], ["sweep.n_trials=3", "+sweep=<name>"]),
+    "negative": (["num_envs=-1"], ["num_envs=-1", "at least 1"]),
+    "negative learning rate": (["algorithm.learning_rate=-1"], ["algorithm.learning_rate=-1", "0 to 1"]),
+    "not a number": (["algorithm.clip_param=nan"], ["algorithm.clip_param=nan", "finite"]),
+    "more mini-batches than samples": (
+        ["num_envs=4", "algorithm.num_mini_batches=1000"],
+        ["algorithm.num_mini_batches=1000", "= 128"],
+    ),
+    "unknown schedule": (["algorithm.schedule=adaptiv"], ["did you mean 'adaptive'?"]),
+    "unknown device": (["device=gpu"], ["device=gpu", "cuda"]),
+    "unknown frozen set": (["evaluation.set=dens"], ["evaluation.set=dens", "did you mean 'dense'?"]),
+    "reward term that doesn't exist": (["+task.rewards.gaol={weight: 1.0}"], ["gaol", "did you mean 'goal'?"]),
+    "weight of a reward term that doesn't exist": (["+task.rewards.gaol.weight=1"], ["gaol", "did you mean"]),
+    "observation that doesn't exist": (
+        ["+task.observations.ladar={enabled: true}"],
+        ["ladar", "did you mean 'lidar'?"],
+    ),
+    "parameter of a term that doesn't exist": (
+        ["+task.rewards.near_obstacle.params.save_dist=1.0"],
+        ["save_dist", "did you mean 'safe_dist'?"],
+    ),
+    "privileged actor": (["policy.obs_groups.actor=[policy,privileged]"], ["policy.obs_groups.actor", "real robot"]),
+    "unknown observation group": (["policy.obs_groups.critic=[polcy]"], ["did you mean 'policy'?"]),
+    "not an MLflow URI": (["tracking.uri=nonsense"], ["tracking.uri=nonsense"]),
+    "not an MLflow URI either": (["tracking.uri=htp://host"], ["tracking.uri=htp://host"]),
+    "launcher that doesn't exist": (["launcher.class_name=a:B"], ["launcher.class_name=a:B", "pkg.mod:Class"]),
+    "more threads than cores": (["launcher.threads_per_job=999"], ["launcher.threads_per_job=999"]),
+    "folder as a name": (["experiment_name=a/b"], ["experiment_name=a/b"]),
+    "requirement on no metric": (["+require={Eval/succes_rate: 0.5}"], ["did you mean 'Eval/success_rate'?"]),
+    "zero trials": ([SWEEP, "sweep.n_trials=0"], ["sweep.n_trials=0", "at least 1"]),
+    "trials in words": ([SWEEP, "sweep.n_trials=many"], ["sweep.n_trials=many", "whole number"]),
+    "setting of a sweep that doesn't exist": ([SWEEP, "sweep.n_trial=3"], ["did you mean 'sweep.n_trials'?"]),
+    "path that doesn't exist": (
+        [SWEEP, '+sweep.params={algorithm.gama: "interval(0.9, 0.99)"}'],
+        ["algorithm.gama", "did you mean 'algorithm.gamma'?"],
+    ),
+    "reward weight that doesn't exist": (
+        [SWEEP, '+sweep.params={task.rewards.gaol.weight: "interval(1, 2)"}'],
+        ["did you mean 'task.rewards.goal.weight'?"],
+    ),
+    "interval the wrong way round": (
+        [SWEEP, '+sweep.params={algorithm.gamma: "interval(0.99, 0.9)"}'],
+        ["algorithm.gamma=interval(0.99, 0.9)", "0.99 must be below the upper bound 0.9"],
+    ),
+    "empty interval": ([SWEEP, '+sweep.params={algorithm.gamma: "interval(0.9, 0.9)"}'], ["must be below"]),
+    "logarithm of nothing": (
+        [SWEEP, '+sweep.params={algorithm.entropy_coef: "tag(log, interval(0, 1))"}'],
+        ["logarithmic"],
+    ),
+    "no search at all": ([SWEEP, "+sweep.params={algorithm.gamma: 0.9}"], ["algorithm.gamma=0.9", "interval(a, b)"]),
+    "malformed interval": (
+        [SWEEP, '+sweep.params={algorithm.gamma: "interval(0.9"}'],
+        ["algorithm.gamma=interval(0.9"],
+    ),
+    "fractions where there are none": (
+        [SWEEP, '+sweep.params={algorithm.num_learning_epochs: "interval(2, 5)"}'],
+        ["algorithm.num_learning_epochs", "int(interval("],
+    ),
+    "impossible value in a space": (
+        [SWEEP, '+sweep.params={algorithm.gamma: "interval(0.9, 1.1)"}'],
+        ["algorithm.gamma=interval(0.9, 1.1) allows algorithm.gamma=1.1"],
+    ),
+    "searching what trials are measured by": (
+        [SWEEP, '+sweep.params={task.goal_radius: "interval(0.1, 1)"}'],
+        ["task.goal_radius", "measured by"],
+    ),
+    "return as the objective of reward weights": (
+        [SWEEP, "sweep.objective=Train/mean_reward"],
+        ["sweep.objective=Train/mean_reward", "rewards that this sweep changes", "Eval/success_rate"],
+    ),
+    "reward term as their objective": (
+        [SWEEP, "sweep.objective=Episode_Reward/goal"],
+        ["sweep.objective=Episode_Reward/goal", "rewards that this sweep changes"],
+    ),
+    "metric that doesn't exist": (
+        [SWEEP, "sweep.objective=Eval/sucess_rate"],
+        ["sweep.objective=Eval/sucess_rate", "did you mean 'Eval/success_rate'?"],
+    ),
+    "direction": ([SWEEP, "sweep.direction=up"], ["sweep.direction=up", "maximize"]),
+    "sampler that is none of Optuna's": (
+        [SWEEP, "sweep.sampler={_target_: os.system}"],
+        ["os.system", "optuna.samplers"],
+    ),
+    "sampler that doesn't exist": (
+        [SWEEP, "sweep.sampler={_target_: optuna.samplers.TPESample}"],
+        ["did you mean 'optuna.samplers.TPESampler'?"],
+    ),
+    "sampler with a setting that doesn't exist": (
+        [SWEEP, "+sweep.sampler.startup=3"],
+        ["startup"],
+    ),
+    "something else in a pruner": (
+        [SWEEP, "sweep.pruner={_target_: optuna.pruners.PatientPruner, wrapped_pruner: {_target_: os.system}}"],
+        ["os.system", "optuna.pruners"],
+    ),
+    "known good point outside the space": (
+        [SWEEP, "sweep.enqueue=[{task.rewards.goal.weight: 1e6}]"],
+        ["sweep.enqueue[0]", "task.rewards.goal.weight"],
+    ),
+    "known good point of something else": (
+        [SWEEP, "sweep.enqueue=[{algorithm.gamma: 0.9}]"],
+        ["sweep.enqueue[0]", "algorithm.gamma", "not searched"],
+    ),
+    "earlier study that doesn't exist": (
+        [SWEEP, "sweep.warm_start=nothing"],
+        ["sweep.warm_start=nothing", "no such study"],
+    ),
+    "space function that doesn't exist": ([SWEEP, "sweep.space=nowhere.function"], ["sweep.space=nowhere.function"]),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_one_line_exit_code_2_and_nothing_on_disk(name: str, cli: Cli, tmp_path: Path) -> None:
+    arguments, expected = MISTAKES[name]
+    code, out, err = cli(*arguments, f"output_dir={tmp_path / 'out'}")
+    assert code == 2, (out, err)
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1, err
+    for text in expected:
+        assert text in err
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_password_is_not_repeated(cli: Cli) -> None:
+    code, _, err = cli("tracking.uri=postgrsql://me:secret@host/db")
+    assert code == 2
+    assert "secret" not in err
+
+
+def test_from_the_command_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "orchestrator", "seed=abc", f"output_dir={tmp_path}"]
+    project = Path(__file__).parents[2]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=project, env=dict(os.environ), timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: seed=abc: expected a whole number\n"
+
+
+def test_dry_run_says_what_would_be_run_and_starts_nothing(cli: Cli, tmp_path: Path) -> None:
+    code, out, err = cli(SWEEP, "sweep.n_trials=5", "dry_run=true", f"output_dir={tmp_path / 'out'}")
+    assert (code, err) == (0, "")
+    for text in ("5 trials", "dense", "Eval/success_rate", "task.rewards.goal.weight", str(tmp_path / "out")):
+        assert text in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_hydras_own_switches_work(cli: Cli) -> None:
+    code, out, _ = cli("--cfg", "job", "seed=7")
+    assert code == 0
+    assert "seed: 7" in out
+    code, out, _ = cli("--help")
+    assert code == 0
+    assert "sweep: " in out
