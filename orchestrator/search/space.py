@@ -216,6 +216,8 @@ def _interval(path: str, text: str, sweep: IntervalSweep, wrong: Callable[[str],
 
 
 def _to_logit(share: float) -> float:
+    if not 0 < share < 1:
+        return math.copysign(math.inf, share - 0.5)
     return math.log(share / (1 - share))
 
 

@@ -71,7 +71,7 @@ class Study:
         """Open the study, or create it. ``points[i]`` is what trial i must be: the baseline first."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._sweep, self._space, self._seed, self._points = sweep, space, seed, points
-        storage = optuna.storages.RDBStorage(f"sqlite:///{database}")
+        storage = optuna.storages.get_storage(f"sqlite:///{database}")  # with one cache for all that follows
         optuna.create_study(
             study_name=sweep.name,
             storage=storage,

@@ -1,0 +1,157 @@
+"""The study: proposals, restarts, and what samplers learn."""
+
+from pathlib import Path
+
+import harness
+import optuna
+import pytest
+
+from orchestrator.config import Config
+from orchestrator.search.space import build
+from orchestrator.search.study import Study, best_points, build_sampler, derive_seed
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    return harness.configure(tmp_path_factory.mktemp("out"), *harness.SWEEP)
+
+
+def open_study(folder: Path, config: Config) -> Study:
+    space = build(config)
+    assert config.sweep is not None
+    return Study(folder / "study.db", config.sweep, space, config.seed, [space.today(config)])
+
+
+def test_trial_0_is_today_and_no_other_is(tmp_path: Path, config: Config) -> None:
+    study = open_study(tmp_path, config)
+    number, values = study.ask()
+    assert (number, values) == (0, build(config).today(config))
+    assert study.ask()[1] != values
+
+
+def test_a_restart_repeats_no_draw_and_changes_none(tmp_path: Path, config: Config) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    one = open_study(tmp_path / "a", config)
+    straight = []
+    for _ in range(8):
+        number, values = one.ask()
+        one.tell(number, "finished", values["task.rewards.goal.weight"])
+        straight.append(values)
+    restarted = []
+    for _ in range(8):
+        another = open_study(tmp_path / "b", config)
+        number, values = another.ask()
+        another.tell(number, "finished", values["task.rewards.goal.weight"])
+        restarted.append(values)
+    assert restarted == straight
+    assert len({tuple(v.values()) for v in straight}) == 8
+
+
+def test_a_trial_asked_for_is_completed_under_its_number(tmp_path: Path, config: Config) -> None:
+    number, values = open_study(tmp_path, config).ask()
+    assert open_study(tmp_path, config).complete(number) == values
+    assert len(open_study(tmp_path, config).trials()) == 1
+
+
+def test_telling_twice_is_once(tmp_path: Path, config: Config) -> None:
+    study = open_study(tmp_path, config)
+    number, _ = study.ask()
+    study.tell(number, "finished", 0.5)
+    study.tell(number, "failed", reason="diverged: later")
+    again = open_study(tmp_path, config)
+    again.tell(number, "finished", 0.1)
+    (trial,) = again.trials()
+    assert (trial.state, trial.value, trial.reason) == ("finished", 0.5, None)
+
+
+def test_a_diverged_trial_is_failed_but_the_sampler_sees_the_worst(tmp_path: Path, config: Config) -> None:
+    study = open_study(tmp_path, config)
+    for value in (0.7, 0.4):
+        study.tell(study.ask()[0], "finished", value)
+    study.tell(study.ask()[0], "failed", reason="diverged: loss is nan")
+    study.tell(study.ask()[0], "failed", reason="killed by SIGKILL (out of memory)")
+    assert [t.state.name for t in study._study.get_trials()] == ["COMPLETE", "COMPLETE", "FAIL", "FAIL"]
+    seen = study._seen._get_trials(states=(optuna.trial.TrialState.COMPLETE,))
+    assert [(t.number, t.value) for t in seen] == [(0, 0.7), (1, 0.4), (2, 0.4)]
+    assert seen[2].params == study._study.get_trials()[2].params
+
+
+def test_proposals_are_made_from_that_view(tmp_path: Path, config: Config) -> None:
+    proposals = []
+    for reason in ("diverged: loss is nan", "killed by SIGKILL"):
+        folder = tmp_path / reason[:4]
+        folder.mkdir()
+        study = open_study(folder, config)
+        for number in range(7):
+            study.ask()
+            study.tell(number, *(("failed", None, reason) if number in (3, 5) else ("finished", 0.1 * number)))
+        proposals.append(study.ask())
+    assert proposals[0] != proposals[1]
+
+
+def test_pruning_spares_the_baseline(tmp_path: Path, config: Config) -> None:
+    overrides = [o for o in harness.SWEEP if "pruner" not in o]
+    pruner = "sweep.pruner={_target_: optuna.pruners.PercentilePruner, percentile: 50.0, n_startup_trials: 1}"
+    config = harness.configure(tmp_path, *overrides, "sweep.pruner=null", pruner)
+    study = open_study(tmp_path, config)
+    for _ in range(3):
+        study.ask()
+    assert not study.report(1, 10, 0.9)
+    study.tell(1, "finished", 0.9)
+    assert not study.report(0, 10, 0.1)
+    assert study.report(2, 10, 0.1)
+    assert not study.report(2, 10, 0.1)  # a step is judged once
+
+
+def test_default_pruners_leave_late_bloomers_alone(tmp_path: Path) -> None:
+    for name in ("reward_weights", "ppo"):
+        config = harness.configure(tmp_path, f"+sweep={name}")
+        folder = tmp_path / name
+        folder.mkdir()
+        study = open_study(folder, config)
+        for _ in range(5):
+            number, _values = study.ask()
+            for step in range(10, 101, 10):
+                study.report(number, step, 0.9 * step / 100)
+            study.tell(number, "finished", 0.9)
+        number, _values = study.ask()
+        assert not any(study.report(number, step, 0.0) for step in range(10, 70, 10))  # not before 70 %
+        assert not any(study.report(number, step, step / 100) for step in range(70, 101, 10))  # has caught up
+        number, _values = study.ask()
+        assert any(study.report(number, step, 0.0) for step in range(10, 101, 10))  # one that never does
+
+
+def test_seeds_differ_by_trial_and_not_by_process() -> None:
+    assert len({derive_seed(1, n) for n in range(100)} | {derive_seed(2, n) for n in range(100)}) == 200
+    assert derive_seed(1, 0) == 416735690
+
+
+@pytest.mark.parametrize(
+    "name", ["TPESampler", "RandomSampler", "GPSampler", "CmaEsSampler", "QMCSampler", "NSGAIISampler"]
+)
+def test_any_sampler_of_optuna(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("cmaes" if name == "CmaEsSampler" else "scipy" if name == "QMCSampler" else "optuna")
+    config = harness.configure(
+        tmp_path, *harness.SWEEP, f"sweep.sampler._target_=optuna.samplers.{name}", "~sweep.sampler.n_startup_trials"
+    )
+    study = open_study(tmp_path, config)
+    points = []
+    for _ in range(6):
+        number, values = study.ask()
+        study.tell(number, "finished", values["task.rewards.goal.weight"])
+        points.append(tuple(values.values()))
+    assert len(set(points)) == 6
+    assert config.sweep is not None
+    assert isinstance(build_sampler(config.sweep, 1, 1), getattr(optuna.samplers, name))
+
+
+def test_best_points_of_an_earlier_study(tmp_path: Path, config: Config) -> None:
+    study = open_study(tmp_path, config)
+    asked = []
+    for value in (0.3, 0.9, 0.6):
+        number, values = study.ask()
+        study.tell(number, "finished", value)
+        asked.append(values)
+    found = best_points(tmp_path / "study.db", "study", build(config), 2)
+    assert found == [asked[1], asked[2]]
