@@ -7,7 +7,7 @@ accounting of episodes are here, once.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -15,11 +15,17 @@ from rsl_rl.env import VecEnv
 from tensordict import TensorDict
 
 
+def refilled() -> Any:
+    """A field of an Episode whose rows a task's reset writes in full."""
+    return field(metadata={"refilled": True})
+
+
 @dataclass
 class Episode:
     """All that an episode carries from step to step. A task adds its own tensors; every field has N rows.
 
-    ``reset`` zeroes the masked rows of every tensor, so nothing can hide between episodes; ``number`` alone lives on.
+    ``reset`` zeroes the masked rows of every tensor, so nothing can hide between episodes; ``number`` alone lives on, and
+    fields made by ``refilled()`` are overwritten as a whole when the task reads its sensors anew.
     """
 
     number: torch.Tensor
@@ -37,9 +43,11 @@ class Episode:
 
     def reset(self, mask: torch.Tensor) -> None:
         """Begin the next episode in the rooms of ``mask`` (N,) bool."""
-        for name, tensor in self.tensors().items():
-            if name != "number":
-                tensor.masked_fill_(mask.view(-1, *[1] * (tensor.dim() - 1)), 0)
+        keep = (~mask).to(torch.int64)
+        for f in fields(self):
+            if f.name != "number" and not f.metadata.get("refilled"):
+                tensor = getattr(self, f.name)
+                tensor *= keep.view(-1, *[1] * (tensor.dim() - 1))
         self.number += mask
 
 
@@ -101,14 +109,12 @@ class VecTask(VecEnv, ABC):
         def zeros(*shape: int) -> torch.Tensor:
             return torch.zeros(*shape, dtype=torch.float64, device=device)
 
-        # Sums since the last ``pop_statistics``, kept on the device: no synchronisation within a rollout.
-        self._sums = {
-            "ends": zeros(len(self.causes)),
-            "rewards": zeros(len(reward.names)),
-            "length": zeros(1),
-            "saturated": zeros(num_actions),
-            "steps": zeros(1),
-        }
+        # Sums over ended episodes and over steps since the last ``pop_statistics``, kept on the device: no
+        # synchronisation within a rollout. An episode's row: its cause, the rewards by term, its length.
+        self._row = torch.zeros(num_envs, len(self.causes) + len(reward.names) + 1, device=device)
+        self._ended = torch.zeros(self._row.shape[1], dtype=torch.float64, device=device)
+        self._saturated = torch.zeros(num_actions, dtype=torch.float64, device=device)
+        self._steps = torch.zeros(1, dtype=torch.float64, device=device)
 
     # -- what a task fills in ---------------------------------------------------------------------------------------
 
@@ -211,34 +217,39 @@ class VecTask(VecEnv, ABC):
     def _account(self, actions: torch.Tensor, cause: torch.Tensor, dones: torch.Tensor, active: torch.Tensor) -> None:
         """Add this step, and the episodes that end with it, to the sums. An episode that began at a random age says
         nothing about how episodes end, and is left out."""
-        episode, sums = self.episode, self._sums
-        counted = (dones & (episode.age == episode.step)).double()
-        sums["ends"] += counted @ cause.double()
-        sums["rewards"] += counted @ episode.reward_sums.double()
-        sums["length"] += counted @ episode.step.double()
-        sums["saturated"] += ((actions.abs() > 1.0) & active.unsqueeze(-1)).sum(0)
-        sums["steps"] += active.sum()
+        episode, row, causes = self.episode, self._row, len(self.causes)
+        row[:, :causes] = cause
+        row[:, causes:-1] = episode.reward_sums
+        row[:, -1] = episode.step
+        counted = dones & (episode.age == episode.step)
+        self._ended += counted.float() @ row
+        self._saturated += ((actions.abs() > 1.0) & active.unsqueeze(-1)).sum(0)
+        self._steps += active.sum()
+
+    def _statistics(self) -> dict[str, torch.Tensor]:
+        return {"ended": self._ended, "saturated": self._saturated, "steps": self._steps}
 
     def pop_statistics(self) -> dict[str, float]:
         """Means over the episodes that ended, and over all steps, since the last call; one host synchronisation.
 
         Episode metrics are absent when no counted episode ended. Returns are unscaled.
         """
-        sums = {name: tensor.tolist() for name, tensor in self._sums.items()}
-        for tensor in self._sums.values():
-            tensor.zero_()
+        ended, saturated, (steps,) = (sums.tolist() for sums in self._statistics().values())
+        for sums in self._statistics().values():
+            sums.zero_()
         statistics: dict[str, float] = {}
-        episodes = sum(sums["ends"])
+        causes, rewards, length = ended[: len(self.causes)], ended[len(self.causes) : -1], ended[-1]
+        episodes = sum(causes)
         if episodes:
-            statistics["Train/mean_reward"] = sum(sums["rewards"]) / episodes
-            statistics["Train/mean_episode_length"] = sums["length"][0] / episodes
-            for name, total in zip(self.reward.names, sums["rewards"], strict=True):
+            statistics["Train/mean_reward"] = sum(rewards) / episodes
+            statistics["Train/mean_episode_length"] = length / episodes
+            for name, total in zip(self.reward.names, rewards, strict=True):
                 statistics[f"Episode_Reward/{name}"] = total / episodes
-            for name, count in zip(self.causes, sums["ends"], strict=True):
+            for name, count in zip(self.causes, causes, strict=True):
                 statistics[f"Episode_Termination/{name}"] = count / episodes
-        if sums["steps"][0]:
-            for axis, count in zip(self.action_names, sums["saturated"], strict=True):
-                statistics[f"Policy/action_saturation_{axis}"] = count / sums["steps"][0]
+        if steps:
+            for axis, count in zip(self.action_names, saturated, strict=True):
+                statistics[f"Policy/action_saturation_{axis}"] = count / steps
         return statistics
 
     @property

@@ -10,7 +10,7 @@ import warp as wp
 from tensordict import TensorDict
 
 from navtask import random
-from navtask.contract import Episode, RewardSum, VecTask
+from navtask.contract import Episode, RewardSum, VecTask, refilled
 from navtask.nav.config import NavConfig
 from navtask.nav.lidar import Lidar
 from navtask.nav.rewards import RewardContext
@@ -31,9 +31,9 @@ class NavEpisode(Episode):
     """(N, 3) the last clipped action."""
     goal_distance: torch.Tensor
     """(N,) at the last instant, m."""
-    trail: torch.Tensor
+    trail: torch.Tensor = refilled()
     """(N, L + 1, 2) the last places, m; slot ``step % (L + 1)`` is the newest."""
-    frames: torch.Tensor
+    frames: torch.Tensor = refilled()
     """(N, history, width) the last ``policy`` observations, the newest last."""
 
 
@@ -120,6 +120,7 @@ class NavEnv(VecTask):
             vel_body=zeros(2),
             omega=zeros(),
             action=self.episode.action,
+            shortest=self._lidar.shortest,
             max_range=config.lidar.max_range,
             goal_distance_scale=config.goal_distance_scale,
             v_max=ROBOT.v_max,
@@ -134,30 +135,40 @@ class NavEnv(VecTask):
         )
         self._mask = zeros(dtype=torch.bool)
         self._finite = zeros(dtype=torch.bool)
-        self._read_pose = wp.launch(
+        self._outside = zeros(dtype=torch.bool)
+        self._read_pose = {begins: self._pose_reading(begins) for begins in (False, True)}
+        self._rooms_index = torch.arange(num_envs, device=where)
+        self._limits = torch.tensor([ROBOT.v_max, ROBOT.v_max, ROBOT.omega_max], device=where)
+        self._ctrl = zeros(3)
+        self._distance_before = zeros()
+        self._action_before = zeros(3)
+        self._reset(torch.ones(num_envs, dtype=torch.bool, device=where))
+
+    def _pose_reading(self, begins: bool) -> wp.Launch:
+        """The recorded launch of ``read_pose``, for rooms whose episode begins or for those under way."""
+        return wp.launch(
             read_pose,
-            dim=num_envs,
+            dim=self.num_envs,
             inputs=[
                 wp.from_torch(self._mask),
-                wp.from_torch(self._finite),
+                begins,
                 wp.from_torch(self.physics.qpos, dtype=wp.vec3),
                 wp.from_torch(self.physics.qvel, dtype=wp.vec3),
                 wp.from_torch(self.rooms.goal, dtype=wp.vec2),
+                wp.from_torch(self.episode.step),
+                wp.vec2(self.config.rooms.size[0] / 2, self.config.rooms.size[1] / 2),
+                wp.from_torch(self._finite),
+                wp.from_torch(self._outside),
                 wp.from_torch(self.truth.pose, dtype=wp.vec3),
                 wp.from_torch(self.sensed.goal_distance),
                 wp.from_torch(self.sensed.goal_bearing, dtype=wp.vec2),
                 wp.from_torch(self.sensed.vel_body, dtype=wp.vec2),
                 wp.from_torch(self.sensed.omega),
+                wp.from_torch(self.episode.trail, dtype=wp.vec2),
             ],
-            device=str(where),
+            device=str(self.device),
             record_cmd=True,
         )
-        self._limits = torch.tensor([ROBOT.v_max, ROBOT.v_max, ROBOT.omega_max], device=where)
-        self._bounds = torch.tensor(config.rooms.size, device=where) / 2
-        self._ctrl = zeros(3)
-        self._distance_before = zeros()
-        self._action_before = zeros(3)
-        self._reset(torch.ones(num_envs, dtype=torch.bool, device=where))
 
     # -- the task ---------------------------------------------------------------------------------------------------
 
@@ -182,31 +193,22 @@ class NavEnv(VecTask):
         self._ctrl[:, 2] = command[:, 2]
         self.physics.step(self._ctrl, None if self.auto_reset else self.active)
 
-        finite = torch.isfinite(self.physics.qpos).all(-1) & torch.isfinite(self.physics.qvel).all(-1)
-        self._sense(self.active, finite)
+        self._sense(self.active, begins=False)
         episode.goal_distance.copy_(self.sensed.goal_distance)
-        self._leave_trail()
         frames = episode.frames
         if frames.shape[1] > 1:
             frames[:, :-1] = frames[:, 1:].clone()
         frames[:, -1] = self._frame("policy")
-        return finite
+        return self._finite
 
-    def _sense(self, mask: torch.Tensor, finite: torch.Tensor) -> None:
+    def _sense(self, mask: torch.Tensor, *, begins: bool) -> None:
         self._mask.copy_(mask)
-        self._finite.copy_(finite)
-        self._read_pose.launch()
+        self._read_pose[begins].launch()
         self._lidar.scan(mask, self.truth.pose)
 
-    def _leave_trail(self) -> None:
-        trail = self.episode.trail
-        slot = (self.episode.step % trail.shape[1]).view(-1, 1, 1).expand(-1, 1, 2)
-        trail.scatter_(1, slot, self.truth.pose[:, None, :2])
-
     def _ends(self) -> torch.Tensor:
-        outside = (self.truth.pose[:, :2].abs() > self._bounds).any(-1)
         arrived = self.sensed.goal_distance < self.config.goal_radius
-        return torch.stack([self.physics.touching, outside, arrived], dim=-1)
+        return torch.stack([self.physics.touching, self._outside, arrived], dim=-1)
 
     def _reward_context(self, cause: torch.Tensor) -> RewardContext:
         _, collision, outside, success, truncated = cause.unbind(-1)
@@ -222,16 +224,16 @@ class NavEnv(VecTask):
             out_of_bounds=outside,
             trail=self.episode.trail,
             step=self.episode.step,
+            rooms=self._rooms_index,
         )
 
     def _reset(self, mask: torch.Tensor) -> None:
         self._drawer.draw(mask, self.episode.number)
-        self._geoms.write()
+        self._geoms.write(mask)
         self.physics.set_geoms(mask, self._first_geom, self._geoms.pos, self._geoms.size, self._geoms.quat)
         self.physics.reset(mask, self.rooms.start)
-        self._sense(mask, torch.ones_like(mask))
+        self._sense(mask, begins=True)
         self.episode.goal_distance.copy_(self.sensed.goal_distance)
-        self._leave_trail()
         frame = self._frame("policy").unsqueeze(1)
         self.episode.frames.copy_(torch.where(mask.view(-1, 1, 1), frame, self.episode.frames))
 
@@ -276,7 +278,7 @@ class NavEnv(VecTask):
             "episode": {name: tensor.clone() for name, tensor in self.episode.tensors().items()},
             "rooms": {name: tensor.clone() for name, tensor in self.rooms.tensors()},
             "physics": self.physics.state(),
-            "sums": {name: tensor.clone() for name, tensor in self._sums.items()},
+            "statistics": {name: tensor.clone() for name, tensor in self._statistics().items()},
             "active": self.active.clone(),
         }
 
@@ -285,12 +287,12 @@ class NavEnv(VecTask):
             tensor.copy_(state["episode"][name])
         for name, tensor in self.rooms.tensors():
             tensor.copy_(state["rooms"][name])
-        for name, tensor in self._sums.items():
-            tensor.copy_(state["sums"][name])
+        for name, tensor in self._statistics().items():
+            tensor.copy_(state["statistics"][name])
         self.active = state["active"].clone()
         self.physics.load(state["physics"])
         everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
-        self._sense(everywhere, everywhere)
+        self._sense(everywhere, begins=False)
 
 
 Term = Callable[[Sensed, Truth], torch.Tensor]

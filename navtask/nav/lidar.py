@@ -16,22 +16,21 @@ from navtask.nav.scene import Rooms, Slots, distance_to_slot
 wp.set_module_options({"enable_backward": False})
 
 
+FAR = wp.constant(1.0e9)
+
+
 @wp.func
 def ray_to_circle(o: wp.vec2, d: wp.vec2, radius: float) -> float:
-    """Distance along the unit ray o + t d to a circle about the origin, from outside; infinite for a miss, m."""
+    """Distance along the unit ray o + t d to a circle about the origin, from outside; FAR for a miss, m."""
     b = wp.dot(o, d)
     disc = b * b - (wp.dot(o, o) - radius * radius)
-    if disc < 0.0:
-        return wp.inf
-    t = -b - wp.sqrt(disc)
-    if t < 0.0:
-        return wp.inf
-    return t
+    t = -b - wp.sqrt(wp.max(disc, 0.0))
+    return wp.where(disc < 0.0 or t < 0.0, FAR, t)
 
 
 @wp.func
 def ray_to_box(o: wp.vec2, d: wp.vec2, half: wp.vec2) -> float:
-    """Distance along the unit ray o + t d to an axis-aligned box about the origin, from outside (slabs), m."""
+    """Distance along the unit ray o + t d to an axis-aligned box about the origin, from outside (slabs); FAR for a miss, m."""
     inv_x = 1.0 / d[0]
     inv_y = 1.0 / d[1]
     tx = -o[0] * inv_x
@@ -40,9 +39,7 @@ def ray_to_box(o: wp.vec2, d: wp.vec2, half: wp.vec2) -> float:
     ry = half[1] * wp.abs(inv_y)
     enter = wp.max(tx - rx, ty - ry)
     leave = wp.min(tx + rx, ty + ry)
-    if enter > leave or enter < 0.0:
-        return wp.inf
-    return enter
+    return wp.where(enter > leave or enter < 0.0, FAR, enter)
 
 
 @wp.func
@@ -51,6 +48,22 @@ def away_from_zero(x: float) -> float:
     if wp.abs(x) < 1.0e-9:
         return 1.0e-9
     return x
+
+
+@wp.func
+def rough_atan2(y: float, x: float) -> float:
+    """atan2 to within 4e-3 rad, much cheaper; only used to choose which beams to test."""
+    ax = wp.abs(x)
+    ay = wp.abs(y)
+    ratio = wp.min(ax, ay) / wp.max(wp.max(ax, ay), 1.0e-9)
+    angle = ratio * (0.9724 - 0.1919 * ratio * ratio)
+    if ay > ax:
+        angle = 0.5 * wp.pi - angle
+    if x < 0.0:
+        angle = wp.pi - angle
+    if y < 0.0:
+        angle = -angle
+    return angle
 
 
 @wp.kernel
@@ -78,6 +91,7 @@ def scan_rooms(
     # out
     clean: wp.array2d(dtype=wp.float32),
     noisy: wp.array2d(dtype=wp.float32),
+    shortest: wp.array(dtype=wp.float32),
     clearance: wp.array(dtype=wp.float32),
     nearest: wp.array(dtype=wp.vec2),
 ):
@@ -132,12 +146,17 @@ def scan_rooms(
                 first = int(0)
                 count = num
                 if distance > bound:
-                    # Beams within asin(bound / distance) of the bearing can meet the obstacle.
-                    bearing = wp.atan2(offset[1], offset[0]) - p[2]
-                    spread = wp.asin(bound / distance)
+                    # Beams within asin(x) of the bearing can meet the obstacle, x = bound / distance;
+                    # asin(x) <= x + (pi/2 - 1) x^3. A little more for the rough bearing.
+                    bearing = rough_atan2(
+                        cos_yaw * offset[1] - sin_yaw * offset[0], cos_yaw * offset[0] + sin_yaw * offset[1]
+                    )
+                    x = bound / distance
+                    spread = x + 0.5707964 * x * x * x + 0.005
                     first = int(wp.ceil((bearing - spread) / spacing))
-                    count = int(wp.floor((bearing + spread) / spacing)) - first + 1
-                    first = ((first % num) + num) % num
+                    count = wp.min(num, int(wp.floor((bearing + spread) / spacing)) - first + 1)
+                    if first < 0:
+                        first += num
                 # In the frame of the obstacle.
                 ol = wp.vec2(-a[0] * offset[0] - a[1] * offset[1], a[1] * offset[0] - a[0] * offset[1])
                 cl = a[0] * cos_yaw + a[1] * sin_yaw
@@ -153,8 +172,7 @@ def scan_rooms(
                         t = ray_to_box(ol, d, h)
                     else:
                         t = ray_to_circle(ol, wp.vec2(cl * b[0] - sl * b[1], sl * b[0] + cl * b[1]), h[0])
-                    if t < clean[room, i]:
-                        clean[room, i] = t
+                    clean[room, i] = wp.min(clean[room, i], t)
 
     clearance[room] = near
     size = wp.max(wp.length(toward), 1.0e-9)
@@ -174,14 +192,18 @@ def scan_rooms(
             if u[2] < dropout:
                 r = max_range
             noisy[room, i] = wp.clamp(r, 0.0, max_range)
+    least = max_range
+    for i in range(num):
+        least = wp.min(least, noisy[room, i])
+    shortest[room] = least
 
 
 class Lidar:
     """Scans N rooms at once from their robots' poses.
 
-    ``clean`` and ``noisy`` are (N, beams) ranges in m (the same tensor where there is no noise), ``clearance`` (N,) the
-    distance from the robot's centre to the nearest surface in m, ``nearest`` (N, 2) the body-frame unit vector to it.
-    All live: refreshed by ``scan`` in the masked rooms only.
+    ``clean`` and ``noisy`` are (N, beams) ranges in m (the same tensor where there is no noise), ``shortest`` (N,) the
+    shortest of ``noisy``, ``clearance`` (N,) the distance from the robot's centre to the nearest surface in m, ``nearest``
+    (N, 2) the body-frame unit vector to it. All live: refreshed by ``scan`` in the masked rooms only.
     """
 
     def __init__(
@@ -204,6 +226,7 @@ class Lidar:
         self.clean = torch.zeros(num, config.beams, device=device)
         has_noise = config.noise_std > 0 or config.dropout > 0
         self.noisy = torch.zeros_like(self.clean) if has_noise else self.clean
+        self.shortest = torch.zeros(num, device=device)
         self.clearance = torch.zeros(num, device=device)
         self.nearest = torch.zeros(num, 2, device=device)
         angles = torch.arange(config.beams, dtype=torch.float64) * (2 * math.pi / config.beams)
@@ -230,6 +253,7 @@ class Lidar:
                 wp.from_torch(step),
                 wp.from_torch(self.clean),
                 wp.from_torch(self.noisy),
+                wp.from_torch(self.shortest),
                 wp.from_torch(self.clearance),
                 wp.from_torch(self.nearest, dtype=wp.vec2),
             ],

@@ -29,11 +29,13 @@ class RewardContext:
     """(N, L + 1, 2) the last places of this episode, m; ``step % (L + 1)`` is now."""
     step: torch.Tensor
     """(N,) control steps since the reset."""
+    rooms: torch.Tensor
+    """(N,) 0 to N - 1."""
 
     def place_before(self, steps: int) -> torch.Tensor:
         """(N, 2) where the robot was ``steps`` control steps ago; meaningless while the episode is younger."""
         slot = (self.step - steps) % self.trail.shape[1]
-        return self.trail.gather(1, slot.view(-1, 1, 1).expand(-1, 1, 2)).squeeze(1)
+        return self.trail[self.rooms, slot]
 
 
 @reward()
@@ -67,7 +69,7 @@ def time(context: RewardContext) -> torch.Tensor:
 @reward()
 def near_obstacle(context: RewardContext, *, safe_dist: float = 0.25) -> torch.Tensor:
     """clip((safe - shortest beam) / safe, 0, 1); distances from the body's centre, m."""
-    return ((safe_dist - context.sensed.scan.amin(-1)) / safe_dist).clamp(0.0, 1.0)
+    return ((safe_dist - context.sensed.shortest) / safe_dist).clamp(0.0, 1.0)
 
 
 @reward()

@@ -1,6 +1,5 @@
 """Rooms: how they are drawn, in batch and on the device, and how the engine's model of them is made."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
@@ -352,31 +351,70 @@ def first_obstacle_geom(model: mujoco.MjModel) -> int:
     return mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, "obstacle_0")
 
 
+@wp.kernel
+def write_geoms(
+    mask: wp.array(dtype=wp.bool),
+    cylinders: int,
+    half_height: float,
+    centre: wp.array2d(dtype=wp.vec2),
+    half: wp.array2d(dtype=wp.vec2),
+    axis: wp.array2d(dtype=wp.vec2),
+    # out
+    pos: wp.array2d(dtype=wp.vec3),
+    size: wp.array2d(dtype=wp.vec3),
+    quat: wp.array2d(dtype=wp.vec4),
+):
+    """Geom fields of the masked rooms' obstacles. Unused slots keep a small size, in their parking place."""
+    room = wp.tid()
+    if not mask[room]:
+        return
+    for slot in range(centre.shape[1]):
+        c = centre[room, slot]
+        a = axis[room, slot]
+        hx = wp.max(half[room, slot][0], 0.05)
+        hy = wp.max(half[room, slot][1], 0.05)
+        pos[room, slot] = wp.vec3(c[0], c[1], half_height)
+        # A cylinder's size is (radius, half-height), a box's its three half-lengths.
+        if slot < cylinders:
+            size[room, slot] = wp.vec3(hx, half_height, 0.0)
+        else:
+            size[room, slot] = wp.vec3(hx, hy, half_height)
+        # Half-angle formulas: yaw lies in [0, pi), so both are non-negative.
+        w = wp.sqrt(wp.max((1.0 + a[0]) / 2.0, 0.0))
+        z = wp.sqrt(wp.max((1.0 - a[0]) / 2.0, 0.0))
+        quat[room, slot] = wp.vec4(w, 0.0, 0.0, z)
+
+
 class GeomWriter:
     """Turns ``Rooms`` into the engine's geom fields: pos, size and quat, each (N, M, 3 or 4)."""
 
     def __init__(self, rooms: Rooms, slots: Slots):
         num, total = rooms.half.shape[:2]
         device = rooms.half.device
-        self._rooms = rooms
-        self._cylinder = torch.arange(total, device=device) < slots.cylinders
-        self.pos = torch.full((num, total, 3), OBSTACLE_HALF_HEIGHT, device=device)
-        self.size = torch.full((num, total, 3), OBSTACLE_HALF_HEIGHT, device=device)
+        self._mask = torch.zeros(num, dtype=torch.bool, device=device)
+        self.pos = torch.zeros(num, total, 3, device=device)
+        self.size = torch.zeros(num, total, 3, device=device)
         self.quat = torch.zeros(num, total, 4, device=device)
+        self._launch = wp.launch(
+            write_geoms,
+            dim=num,
+            inputs=[
+                wp.from_torch(self._mask),
+                slots.cylinders,
+                OBSTACLE_HALF_HEIGHT,
+                wp.from_torch(rooms.centre, dtype=wp.vec2),
+                wp.from_torch(rooms.half, dtype=wp.vec2),
+                wp.from_torch(rooms.axis, dtype=wp.vec2),
+                wp.from_torch(self.pos, dtype=wp.vec3),
+                wp.from_torch(self.size, dtype=wp.vec3),
+                wp.from_torch(self.quat, dtype=wp.vec4),
+            ],
+            device=str(device),
+            record_cmd=True,
+        )
 
-    def write(self) -> None:
-        """Refresh the fields from the rooms. Unused slots keep a small size, in their parking place."""
-        rooms = self._rooms
-        self.pos[..., :2] = rooms.centre
-        half = rooms.half.clamp(min=0.05)
-        self.size[..., 0] = half[..., 0]
-        # A cylinder's size is (radius, half-height), a box's its three half-lengths.
-        self.size[..., 1] = torch.where(self._cylinder, OBSTACLE_HALF_HEIGHT, half[..., 1])
-        # Half-angle formulas: yaw lies in [0, pi), so both are non-negative.
-        self.quat[..., 0] = torch.sqrt(((1 + rooms.axis[..., 0]) / 2).clamp(min=0))
-        self.quat[..., 3] = torch.sqrt(((1 - rooms.axis[..., 0]) / 2).clamp(min=0))
+    def write(self, mask: torch.Tensor) -> None:
+        """Refresh the fields of the masked rooms, (N,) bool."""
+        self._mask.copy_(mask)
+        self._launch.launch()
 
-
-def room_diagonal(config: RoomsConfig) -> float:
-    """m"""
-    return math.hypot(*config.size)

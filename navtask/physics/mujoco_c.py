@@ -53,7 +53,7 @@ class MujocoC(Physics):
         if len(ids) == 0:
             return
         self._batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
-        self._qpos[mask] = qpos[mask].double()
+        self._qpos.numpy()[ids] = qpos.numpy()[ids]
         self._batch.forward(ids, stage=mujoco.mjtStage.mjSTAGE_VEL.value)
         self._refresh()
 
@@ -65,7 +65,7 @@ class MujocoC(Physics):
             return
         geoms = slice(first, first + pos.shape[1])
         for name, values in zip(_GEOM_FIELDS, (pos, size, quat), strict=True):
-            self._geoms[name][ids, geoms] = values[mask].numpy()
+            self._geoms[name][ids, geoms] = values.numpy()[ids]
         self._batch.set_const(ids)  # bounding volumes follow the new sizes
 
     def state(self) -> dict[str, Any]:  # noqa: D102
