@@ -36,7 +36,7 @@ class PPO(RslPPO):
     """Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347) with two perceptrons.
 
     ``bootstrap`` is ``final_obs`` (V of the observation a time-out ended in) or ``current`` (V of the one before, as in
-    rsl_rl). ``symmetry`` is ``none``, ``augmentation`` (every sample also as its mirror image), ``mirror_loss`` or
+    rsl_rl). ``symmetry`` is ``none``, ``augmentation`` (learn from every sample and from its mirror image), ``mirror_loss`` or
     ``both``; ``mirror_maps`` says how the task mirrors.
     """
 
@@ -92,9 +92,9 @@ class PPO(RslPPO):
             explained_variance = 1.0 - value_error / st.returns.var().clamp(min=1e-12)
 
         kls, rates, sums = [], [], torch.zeros(7, device=self.device)
-        for _epoch in range(self.num_learning_epochs):
-            for batch in batches:
-                stats, kl = self._learn(batch, size)
+        for epoch in range(self.num_learning_epochs):
+            for batch in batches[epoch % len(batches)]:
+                stats, kl = self._learn(batch)
                 kls.append(kl)
                 rates.append(self._lr.clone())
                 sums += stats
@@ -126,18 +126,15 @@ class PPO(RslPPO):
             scalars["Loss/mirror"] = mean["mirror"]
         return scalars
 
-    def _gather(self, flat: TensorDict, order: torch.Tensor, size: int) -> list[dict[str, Any]]:
-        """The mini-batches, each gathered, normalised and mirrored once. Mirror images follow the originals."""
+    def _gather(self, flat: TensorDict, order: torch.Tensor, size: int) -> list[list[dict[str, Any]]]:
+        """The mini-batches of an epoch, each gathered, normalised and mirrored once.
+
+        With augmentation there are two kinds of epoch, which take turns: in the first, the second half of every
+        mini-batch is replaced by its mirror images, in the other the first half. So original and image of every sample
+        are learned from equally often, in batches no larger than without.
+        """
         st = self.storage
         mirrored = self._augment or self._mirror_loss_coeff > 0
-        inputs = {}
-        for name, model in (("actor", self.actor), ("critic", self.critic)):
-            groups = [flat[group][order] for group in model.obs_groups]
-            raw = torch.cat(groups, dim=-1)
-            inputs[name] = model.obs_normalizer(raw)
-            if mirrored and (name == "actor" or self._augment):
-                images = [self._mirror(group, x) for group, x in zip(model.obs_groups, groups, strict=True)]
-                inputs[name + "_mirror"] = model.obs_normalizer(torch.cat(images, dim=-1))
         samples = {
             "actions": st.actions.flatten(0, 1)[order],
             "log_prob": st.actions_log_prob.flatten(0, 1)[order].squeeze(-1),
@@ -145,38 +142,51 @@ class PPO(RslPPO):
             "values": st.values.flatten(0, 1)[order],
             "returns": st.returns.flatten(0, 1)[order],
         }
-        old = [p.flatten(0, 1)[order] for p in st.distribution_params]
-        batches = []
-        for start in range(0, len(order), size):
-            part = slice(start, start + size)
-            batch: dict[str, Any] = {name: x[part] for name, x in (inputs | samples).items()}
-            batch["old_params"] = tuple(p[part] for p in old)
+        # A mirror image is as likely, as good and as valuable as its original: only inputs and actions differ.
+        images = {"actions": self._mirror("actions", samples["actions"])} if mirrored else {}
+        for name, model in (("actor", self.actor), ("critic", self.critic)):
+            groups = [flat[group][order] for group in model.obs_groups]
+            samples[name] = model.obs_normalizer(torch.cat(groups, dim=-1))
+            if mirrored:
+                turned = [self._mirror(group, x) for group, x in zip(model.obs_groups, groups, strict=True)]
+                images[name] = model.obs_normalizer(torch.cat(turned, dim=-1))
+        old_params = [p.flatten(0, 1)[order] for p in st.distribution_params]
+
+        def batch(start: int, originals: slice, replaced: slice) -> dict[str, Any]:
+            parts = (slice(start + originals.start, start + originals.stop),)
             if self._augment:
-                batch["actor"] = torch.cat([batch["actor"], batch["actor_mirror"]])
-                batch["critic"] = torch.cat([batch["critic"], batch["critic_mirror"]])
-                batch["actions"] = torch.cat([batch["actions"], self._mirror("actions", batch["actions"])])
-                # A mirror image is as likely, as good and as valuable as its original.
-                for name in ("log_prob", "advantages"):
-                    batch[name] = batch[name].repeat(2)
-                for name in ("values", "returns"):
-                    batch[name] = batch[name].repeat(2, 1)
-            batches.append(batch)
-        return batches
+                parts += (slice(start + replaced.start, start + replaced.stop),)
+            sources = (samples, samples | images)
+            result: dict[str, Any] = {
+                name: torch.cat([source[name][part] for source, part in zip(sources, parts, strict=False)])
+                for name in samples
+            }
+            result["old_params"] = tuple(p[parts[0]] for p in old_params)
+            if self._mirror_loss_coeff:
+                result["actor_image"] = images["actor"][parts[0]]
+            return result
+
+        starts = range(0, len(order), size)
+        if not self._augment:
+            return [[batch(start, slice(0, size), slice(0, 0)) for start in starts]]
+        first, second = slice(0, size // 2), slice(size // 2, size)
+        return [[batch(start, *halves) for start in starts] for halves in ((first, second), (second, first))]
 
     def _mirror(self, what: str, x: torch.Tensor) -> torch.Tensor:
         index, sign = self._mirror_maps[what]
         return x[..., index] * sign
 
-    def _learn(self, batch: dict[str, Any], size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _learn(self, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """One gradient step; returns the step's statistics, in ``update``'s order, and the KL before it."""
         policy = self.actor.distribution
         assert policy is not None
         policy.update(self.actor.mlp(batch["actor"]))
         log_prob = policy.log_prob(batch["actions"])
         values = self.critic.mlp(batch["critic"])
-        # The originals alone count for KL and entropy.
-        params = tuple(p[:size] for p in policy.params)
-        entropy = policy.entropy[:size].mean()
+        # The originals alone, which come first, count for the KL: what the old policy made of an image is not known.
+        originals = len(batch["old_params"][0])
+        params = tuple(p[:originals] for p in policy.params)
+        entropy = policy.entropy.mean()
         with torch.no_grad():
             kl = policy.kl_divergence(batch["old_params"], params).mean()
             if self.is_multi_gpu:
@@ -199,8 +209,8 @@ class PPO(RslPPO):
         mirror_loss = torch.zeros((), device=self.device)
         if self._mirror_loss_coeff:
             # |mu(M s) - M mu(s)|^2 (Mittal et al. 2024); the target is not learned from.
-            mean = policy.deterministic_output(self.actor.mlp(batch["actor"][:size]))
-            image = policy.deterministic_output(self.actor.mlp(batch["actor_mirror"]))
+            mean = policy.deterministic_output(self.actor.mlp(batch["actor"][:originals]))
+            image = policy.deterministic_output(self.actor.mlp(batch["actor_image"]))
             mirror_loss = nn.functional.mse_loss(image, self._mirror("actions", mean).detach())
             loss = loss + self._mirror_loss_coeff * mirror_loss
 
