@@ -24,6 +24,10 @@ SHIP_EVERY = 5.0
 """Seconds between two batches of a run: at four iterations a second and 45 metrics an iteration, just under the 1,000
 metrics that a batch may hold. Fewer cost more per metric, and a batch can't hold more."""
 
+UNRECORDED = "unrecorded"
+"""An empty file in a trial's folder, there from the trial's start until MLflow has all of it. A driver that finds one
+beside a result tells its recorder of that trial, too."""
+
 _FIRST_LOOK = 0.5  # seconds between two looks for the first record of a trial
 _PATIENCE = (1.0, 30.0)  # seconds until the next try after an error: the first time, and at most
 _PATIENCE_AT_CLOSE = 0.5
@@ -77,6 +81,7 @@ class Recorder:
         self._study: ShippedRun | None = None
         self._trials: dict[int, ShippedRun] = {}
         self._order: list[ShippedRun] = []
+        self._folders: dict[str, Path] = {}
         self._set_aside: dict[str, str] = {}
         self._store: Store | None = None
         self._trouble: str | None = None
@@ -123,6 +128,9 @@ class Recorder:
                 self._trials[number] = run
                 self._order.append(run)
             run.update(update)
+            self._folders[run.uid] = folder
+            with contextlib.suppress(OSError):  # a help for the next start, not worth failing for
+                (folder / UNRECORDED).touch()
         self._wake.set()
 
     def tag_trial(self, number: int, tags: Mapping[str, Any], artifacts: Sequence[Path] = ()) -> None:
@@ -217,17 +225,24 @@ class Recorder:
                     raise
                 self._set_aside[run.uid] = _one_line(error)
                 self._tell(f"MLflow refuses {run.name}, which is no longer recorded: {_one_line(error)}")
+            self._unmark(run)
             next_ship[run.uid] = time.monotonic() + (self._ship_every if run.points else _FIRST_LOOK)
         if self._trouble is not None:
             self._tell("MLflow takes records again, nothing was lost")
         self._trouble, self._failures = None, 0
+
+    def _unmark(self, run: ShippedRun) -> None:
+        with self._lock:  # start_trial may be marking it again
+            if run.settled and run.uid in self._folders:
+                with contextlib.suppress(OSError):
+                    (self._folders[run.uid] / UNRECORDED).unlink(missing_ok=True)
 
     def _failed(self, error: Exception) -> None:
         first = self._trouble is None
         self._trouble = _one_line(error)
         self._failures += 1
         if first:
-            self._tell(f"MLflow does not take records ({self._trouble}): training goes on, they follow when it does")
+            self._tell(f"MLflow at {self._uri} takes no records ({self._trouble}): training goes on, they follow later")
 
     def _rest(self, next_ship: Mapping[str, float]) -> None:
         """Wait until the next thing is due, or until the driver asks for something while there is no trouble."""

@@ -141,7 +141,7 @@ def test_a_server_in_trouble(recorder, server, proxy, tmp_path, lines, mode):
         assert lines == []
     else:
         assert len(lines) == 2, lines
-        assert lines[0].startswith("MLflow does not take records (")
+        assert lines[0].startswith(f"MLflow at {proxy.uri} takes no records (")
         assert lines[1] == "MLflow takes records again, nothing was lost"
 
 
@@ -193,12 +193,14 @@ def test_a_server_that_stays_away(recorder, server, tmp_path, lines):
     assert report.points == 0
     assert "Connection refused" in str(report.reason)
     assert len(lines) == 2, lines
+    assert (folder / "unrecorded").exists()
     second = recorder(server.uri, "away")
     second.start_study("s", "study")
     second.start_trial(0, folder, "u")
     second.end_trial(0, "finished")
     assert second.close("finished", 30).unfinished == ()
     assert_shipped_once(server.uri, runs(server.uri, "away")["u"].info.run_id, folder)
+    assert not (folder / "unrecorded").exists()
 
 
 @pytest.mark.parametrize("where", ["environment", "uri"])
