@@ -248,7 +248,7 @@ class Recorder:
         """Wait until the next thing is due, or until the driver asks for something while there is no trouble."""
         if self._failures:
             shortest, longest = _PATIENCE
-            until = time.monotonic() + min(longest, shortest * 2.0 ** (self._failures - 1))
+            until = time.monotonic() + min(longest, shortest * 2.0 ** min(self._failures - 1, 10))
             while (left := until - time.monotonic()) > 0:
                 if self._deadline is not None:
                     time.sleep(min(_PATIENCE_AT_CLOSE, left, max(0.0, self._deadline - time.monotonic())))
