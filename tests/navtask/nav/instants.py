@@ -20,7 +20,8 @@ def sensed(num=1, **values):
         "v_max": 2.0,
         "omega_max": 4.0,
     }
-    return Sensed(**{**given, **values})
+    given = {**given, **values}
+    return Sensed(**{"shortest": given["scan"].amin(-1), **given})
 
 
 def truth(num=1, **values):
@@ -50,5 +51,6 @@ def context(num=1, *, sense=None, true=None, **values):
         "out_of_bounds": no,
         "trail": torch.zeros(num, 4, 2),
         "step": torch.full((num,), 10),
+        "rooms": torch.arange(num),
     }
     return RewardContext(**{**given, **values})

@@ -43,7 +43,7 @@ class Worlds:
             self.config, start=[0.0, 0.0, 0.0], goal=[1.0, 0.0], cylinders=cylinders, boxes=boxes, num=self.num
         )
         writer = GeomWriter(self.rooms, Slots.of(self.config))
-        writer.write()
+        writer.write(mask)
         self.physics.set_geoms(mask, first_obstacle_geom(self.model), writer.pos, writer.size, writer.quat)
 
     def put(self, mask, qpos):
