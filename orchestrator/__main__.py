@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 failed, 2 the user's mistake, 130 / 143 interrupted.
 """
 
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import hydra
 from hydra import initialize_config_dir
 from omegaconf import DictConfig
+from optuna.exceptions import OptunaError
 
 from orchestrator import explain, plan, terminal
 from orchestrator.config import PROJECT, Config, from_composed
@@ -40,6 +42,7 @@ def main(**launcher_options: Any) -> int:
         except Exception as error:
             raised = error
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # until the driver takes it over
     with _hydra_raises():
         try:
             task()
@@ -49,6 +52,11 @@ def main(**launcher_options: Any) -> int:
             return _mistake(_explained(error))
     if isinstance(raised, UserError):
         return _mistake(str(raised))
+    if isinstance(
+        raised, OSError | RuntimeError | OptunaError
+    ):  # a full disk, a database that is locked, no fork server
+        _say(raised)
+        return 1
     if raised is not None:
         raise raised
     return code
@@ -95,8 +103,12 @@ def _meets_requirements(config: Config, driver: Driver) -> bool:
 
 
 def _mistake(line: str) -> int:
-    print(f"error: {redact(' '.join(line.split()))}", file=sys.stderr)
+    _say(line)
     return 2
+
+
+def _say(error: object) -> None:
+    print(f"error: {redact(' '.join(str(error).split()))}", file=sys.stderr)
 
 
 def _explained(error: Exception) -> str:

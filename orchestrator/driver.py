@@ -13,6 +13,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -32,11 +33,11 @@ from orchestrator.status import Screen, Status, View
 TICK = 0.5
 """Seconds between two looks at what jobs have written."""
 
-STOP_GRACE, KILL_GRACE = 6.0, 2.0
+STOP_GRACE, KILL_GRACE = 6.0, 1.0
 """Seconds after Ctrl-C: jobs may checkpoint so long, and this is for the kernel to clear them away after that."""
 
-RECORDER_GRACE = 2.0
-"""Seconds for the recorder to end its runs after Ctrl-C (10 s in all are promised)."""
+INTERRUPT_BUDGET = 9.5
+"""Seconds from Ctrl-C to the end (10 are promised): what jobs leave of it is the recorder's, to end its runs."""
 
 RECORDER_PATIENCE = 30.0
 """Seconds for the recorder to ship what is left when all is done: its server may be gone, and come back."""
@@ -116,7 +117,8 @@ class Driver:
         """Drive. Returns 0, or 128 + the signal that ended it; raises UserError, with nothing changed, before."""
         self._search.open()
         try:
-            with _Signals(self._signals) as woken:
+            with _Signals(self._signals) as self._noticed:
+                woken = self._noticed.woken
                 self._begin()
                 done = False
                 try:
@@ -362,13 +364,20 @@ class Driver:
 
     def _close_recorder(self, done: bool) -> None:
         if not done:
-            self.recorded = self._recorder.close("interrupted", RECORDER_GRACE)
+            gone = time.monotonic() - (self._stop_by - STOP_GRACE) if self._stop_by is not None else 0.0
+            patience = 0.5 if len(self._signals) > 1 else max(0.5, INTERRUPT_BUDGET - gone)
+            self.recorded = self._recorder.close("interrupted", patience)
             return
         finished = any(view.state == "finished" for view in self.status.views.values())
         tags = {}
         if self.status.best is not None:
             tags = {"best_trial": str(self.status.best[0]), "best_objective": f"{self.status.best[1]:.6g}"}
-        self.recorded = self._recorder.close("finished" if finished else "failed", RECORDER_PATIENCE, tags=tags)
+        self._noticed.raising = (
+            True  # nothing is left that must not be torn, and nobody waits for a server that is gone
+        )
+        with suppress(KeyboardInterrupt):
+            self.recorded = self._recorder.close("finished" if finished else "failed", RECORDER_PATIENCE, tags=tags)
+        self._noticed.raising = False
 
 
 class _Signals:
@@ -376,21 +385,25 @@ class _Signals:
 
     def __init__(self, noted: list[int]) -> None:
         self._noted = noted
-        self._read, self._write = socket.socketpair()
-        self._read.setblocking(False)
+        self.raising = False
+        """Whether a signal raises KeyboardInterrupt as well."""
+        self.woken, self._write = socket.socketpair()
+        self.woken.setblocking(False)
         self._write.setblocking(False)
 
-    def __enter__(self) -> socket.socket:
+    def __enter__(self) -> "_Signals":
         self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
         self._wakeup = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
-        return self._read
+        return self
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self._noted.append(number)
+        if self.raising:
+            raise KeyboardInterrupt
 
     def __exit__(self, *error: object) -> None:
         signal.set_wakeup_fd(self._wakeup)
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        self._read.close()
+        self.woken.close()
         self._write.close()

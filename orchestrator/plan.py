@@ -8,6 +8,7 @@ from orchestrator.config import DIRECTIONS, PROJECT, Config, check_name
 from orchestrator.errors import UserError, nearest
 from orchestrator.job.spec import read
 from orchestrator.launch import base as launch
+from orchestrator.record.redact import redact
 from orchestrator.record.store import check_uri
 from orchestrator.search import objective, study
 from orchestrator.search.base import Search, read_result
@@ -80,7 +81,7 @@ def describe(plan: Plan, launcher: launch.Launcher) -> list[str]:
         f"evaluated every {config.evaluation.every} on {config.evaluation.num_rooms} frozen rooms "
         f"({config.evaluation.set})",
         f"on {config.device}, {launcher.where}",
-        f"into {folder}; MLflow: {config.tracking.uri or 'off'}",
+        f"into {folder}; MLflow: {redact(config.tracking.uri or 'off')}",
     ]
     if plan.space is not None and config.sweep is not None:
         today = plan.space.today(config)

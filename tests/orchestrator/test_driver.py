@@ -271,3 +271,16 @@ def test_points_known_to_be_good_come_right_after_the_baseline(tmp_path: Path) -
     sweep(tmp_path, *later, "sweep.enqueue=[{task.rewards.goal.weight: 29.0}]").run()
     weights = [t.params["task.rewards.goal.weight"] for t in study_trials(tmp_path / "later")]
     assert weights == [15.0, 29.0, best.params["task.rewards.goal.weight"]]
+
+
+def test_ctrl_c_while_the_last_is_recorded(tmp_path: Path) -> None:
+    class Slow(Recorded):
+        def close(self, outcome: str, timeout: float, **_: object) -> None:
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            time.sleep(20)
+
+    config = harness.configure(tmp_path, *harness.SWEEP, "sweep.n_trials=1")
+    began = time.monotonic()
+    assert harness.driver(config, recorder=Slow()).run() == 130
+    assert time.monotonic() - began < 10
+    assert states(tmp_path / "study") == "C"

@@ -112,14 +112,14 @@ def test_default_pruners_leave_late_bloomers_alone(tmp_path: Path) -> None:
         study = open_study(folder, config)
         for _ in range(5):
             number, _values = study.ask()
-            for step in range(10, 101, 10):
-                study.report(number, step, 0.9 * step / 100)
+            for step in range(10, 81, 10):
+                study.report(number, step, 0.9 * step / 80)
             study.tell(number, "finished", 0.9)
         number, _values = study.ask()
-        assert not any(study.report(number, step, 0.0) for step in range(10, 70, 10))  # not before 70 %
-        assert not any(study.report(number, step, step / 100) for step in range(70, 101, 10))  # has caught up
+        assert not any(study.report(number, step, 0.0) for step in range(10, 56, 10))  # not before 70 %
+        assert not any(study.report(number, step, step / 80) for step in range(60, 81, 10))  # has caught up
         number, _values = study.ask()
-        assert any(study.report(number, step, 0.0) for step in range(10, 101, 10))  # one that never does
+        assert any(study.report(number, step, 0.0) for step in range(10, 81, 10))  # one that never does
 
 
 def test_seeds_differ_by_trial_and_not_by_process() -> None:

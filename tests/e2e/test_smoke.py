@@ -1,0 +1,25 @@
+"""The smoke job fails when learning is broken. It would take longer to see it learn: the smoke job itself does that."""
+
+from collections.abc import Callable
+from subprocess import CompletedProcess
+
+import pytest
+
+SHORT = ("algorithm.iterations=20", "evaluation.num_rooms=200")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    ["algorithm.learning_rate=0", "task.observations.goal_polar.enabled=false"],
+)
+def test_broken_learning_is_a_failure(orchestrator: Callable[..., CompletedProcess[str]], broken: str) -> None:
+    done = orchestrator("experiment=smoke", *SHORT, broken)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "error: Eval/success_rate is" in done.stderr
+    assert "required is at least 0.7" in done.stderr
+
+
+def test_what_passes_broken_jobs_fail_at(orchestrator: Callable[..., CompletedProcess[str]]) -> None:
+    """The same short job, healthy: far above what broken ones reach, so it is learning that is told apart."""
+    done = orchestrator("experiment=smoke", *SHORT, "require={Eval/success_rate: 0.4}")
+    assert done.returncode == 0, done.stdout + done.stderr
