@@ -14,6 +14,8 @@ import torch
 from rsl_rl.env import VecEnv
 from tensordict import TensorDict
 
+from navtask.bookkeeping import Bookkeeping
+
 
 def refilled() -> Any:
     """A field of an Episode whose rows a task's reset writes in full."""
@@ -22,7 +24,7 @@ def refilled() -> Any:
 
 @dataclass
 class Episode:
-    """All that an episode carries from step to step. A task adds its own tensors; every field has N rows.
+    """All that an episode carries from step to step. A task adds its own tensors, (N,) or (N, K) or ``refilled()``.
 
     ``reset`` zeroes the masked rows of every tensor, so nothing can hide between episodes; ``number`` alone lives on, and
     fields made by ``refilled()`` are overwritten as a whole when the task reads its sensors anew.
@@ -43,11 +45,11 @@ class Episode:
 
     def reset(self, mask: torch.Tensor) -> None:
         """Begin the next episode in the rooms of ``mask`` (N,) bool."""
-        keep = (~mask).to(torch.int64)
+        column = mask.unsqueeze(-1)
         for f in fields(self):
             if f.name != "number" and not f.metadata.get("refilled"):
                 tensor = getattr(self, f.name)
-                tensor *= keep.view(-1, *[1] * (tensor.dim() - 1))
+                tensor.masked_fill_(mask if tensor.dim() == 1 else column, 0)
         self.number += mask
 
 
@@ -105,29 +107,25 @@ class VecTask(VecEnv, ABC):
         self.active = torch.ones(num_envs, dtype=torch.bool, device=device)
         """(N,) rooms whose episode is under way; all of them with ``auto_reset``."""
         self.causes = ("diverged", *self.ends, "timeout")
-
-        def zeros(*shape: int) -> torch.Tensor:
-            return torch.zeros(*shape, dtype=torch.float64, device=device)
-
-        # Sums over ended episodes and over steps since the last ``pop_statistics``, kept on the device: no
-        # synchronisation within a rollout. An episode's row: its cause, the rewards by term, its length.
-        self._row = torch.zeros(num_envs, len(self.causes) + len(reward.names) + 1, device=device)
-        self._ended = torch.zeros(self._row.shape[1], dtype=torch.float64, device=device)
-        self._saturated = torch.zeros(num_actions, dtype=torch.float64, device=device)
-        self._steps = torch.zeros(1, dtype=torch.float64, device=device)
+        self._success = self.causes.index("success")
+        self._books = Bookkeeping(
+            step=episode.step,
+            age=episode.age,
+            reward_sums=episode.reward_sums,
+            num_actions=num_actions,
+            num_ends=len(self.ends),
+            limit=max_episode_length,
+        )
 
     # -- what a task fills in ---------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _advance(self, actions: torch.Tensor) -> torch.Tensor:
+    def _advance(self, actions: torch.Tensor, ends: torch.Tensor, finite: torch.Tensor) -> None:
         """Move the active rooms by one control step under clipped ``actions`` (N, A) and read every sensor once.
 
-        Returns (N,) bool: rooms whose state is still finite. In the others everything read is that of the last instant.
+        Fills in ``ends`` (N, ends) bool: which end, if any, this instant is (they may overlap, the order of ``ends``
+        decides), and ``finite`` (N,) bool. Where the state is not finite, everything read stays that of the last instant.
         """
-
-    @abstractmethod
-    def _ends(self) -> torch.Tensor:
-        """(N, ends) bool: which end, if any, this instant is; may overlap, the order of ``ends`` decides."""
 
     @abstractmethod
     def _reward_context(self, cause: torch.Tensor) -> Any:
@@ -174,31 +172,27 @@ class VecTask(VecEnv, ABC):
 
     def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict[str, Any]]:
         """One control step under ``actions`` (N, A). Returns observation, rewards (N,), dones (N,) bool and extras."""
-        episode = self.episode
-        sane = torch.isfinite(actions).all(-1)
-        clipped = torch.where(sane.unsqueeze(-1), actions, 0.0).clamp(-1.0, 1.0)
-        active = self.active
-        episode.step += active
-        episode.age += active
-
-        finite = self._advance(clipped) & sane
-        truncated = episode.age >= self.max_episode_length
-        overlapping = torch.cat([~finite.unsqueeze(-1), self._ends(), truncated.unsqueeze(-1)], dim=-1)
-        overlapping &= active.unsqueeze(-1)
-        # The first cause in order is the only one.
-        cause = overlapping & (overlapping.cumsum(-1) == 1)
-        dones = cause.any(-1)
+        episode, books, active = self.episode, self._books, self.active
+        self._advance(books.take(actions, active), books.ends, books.finite)
+        books.name_ends()
+        cause, dones = books.cause, books.done.clone()
         time_outs = cause[:, -1].clone()
 
         context = self._reward_context(cause)
         terms = torch.stack([term(context) for term in self.reward.terms], dim=-1) * self.reward.weights
         if not self.auto_reset:
-            terms = terms * active.unsqueeze(-1)
+            terms *= active.unsqueeze(-1)
         episode.reward_sums += terms
         rewards = terms.sum(-1) * self.reward_scale
+        books.close()
 
-        self._account(actions, cause, dones, active)
         final_obs = self._observe()
+        extras = {
+            "time_outs": time_outs,
+            "terminated": dones & ~time_outs,
+            "success": cause[:, self._success].clone(),
+            "final_obs": final_obs,
+        }
         if self.auto_reset:
             episode.reset(dones)
             self._reset(dones)
@@ -206,36 +200,15 @@ class VecTask(VecEnv, ABC):
         else:
             self.active = active & ~dones
             observation = final_obs.clone()
-        extras = {
-            "time_outs": time_outs,
-            "terminated": dones & ~time_outs,
-            "success": cause[:, self.causes.index("success")].clone(),
-            "final_obs": final_obs,
-        }
         return observation, rewards, dones, extras
-
-    def _account(self, actions: torch.Tensor, cause: torch.Tensor, dones: torch.Tensor, active: torch.Tensor) -> None:
-        """Add this step, and the episodes that end with it, to the sums. An episode that began at a random age says
-        nothing about how episodes end, and is left out."""
-        episode, row, causes = self.episode, self._row, len(self.causes)
-        row[:, :causes] = cause
-        row[:, causes:-1] = episode.reward_sums
-        row[:, -1] = episode.step
-        counted = dones & (episode.age == episode.step)
-        self._ended += counted.float() @ row
-        self._saturated += ((actions.abs() > 1.0) & active.unsqueeze(-1)).sum(0)
-        self._steps += active.sum()
-
-    def _statistics(self) -> dict[str, torch.Tensor]:
-        return {"ended": self._ended, "saturated": self._saturated, "steps": self._steps}
 
     def pop_statistics(self) -> dict[str, float]:
         """Means over the episodes that ended, and over all steps, since the last call; one host synchronisation.
 
         Episode metrics are absent when no counted episode ended. Returns are unscaled.
         """
-        ended, saturated, (steps,) = (sums.tolist() for sums in self._statistics().values())
-        for sums in self._statistics().values():
+        ended, saturated, (steps,) = (sums.tolist() for sums in self._books.sums.values())
+        for sums in self._books.sums.values():
             sums.zero_()
         statistics: dict[str, float] = {}
         causes, rewards, length = ended[: len(self.causes)], ended[len(self.causes) : -1], ended[-1]

@@ -16,7 +16,7 @@ from navtask.nav.lidar import Lidar
 from navtask.nav.rewards import RewardContext
 from navtask.nav.robot import ROBOT
 from navtask.nav.scene import GeomWriter, RoomDrawer, Rooms, Slots, build_model, first_obstacle_geom
-from navtask.nav.sensing import Sensed, Truth, read_pose
+from navtask.nav.sensing import Sensed, Truth, drive, read_pose
 from navtask.physics import build_physics
 from navtask.registry import OBSERVATIONS, REWARDS, ObservationTerm
 
@@ -29,12 +29,12 @@ class NavEpisode(Episode):
 
     action: torch.Tensor
     """(N, 3) the last clipped action."""
-    goal_distance: torch.Tensor
-    """(N,) at the last instant, m."""
     trail: torch.Tensor = refilled()
-    """(N, L + 1, 2) the last places, m; slot ``step % (L + 1)`` is the newest."""
+    """(N, 2 (L + 1), 2) the last places, m; see ``read_pose``."""
+    newest: torch.Tensor = refilled()
+    """(N,) int64: slot of ``trail`` that is now."""
     frames: torch.Tensor = refilled()
-    """(N, history, width) the last ``policy`` observations, the newest last."""
+    """(N, history, width) the last ``policy`` observations, the newest last; empty where only the last one is shown."""
 
 
 class NavEnv(VecTask):
@@ -81,9 +81,9 @@ class NavEnv(VecTask):
                 age=zeros(dtype=torch.int64),
                 reward_sums=zeros(len(reward.names)),
                 action=zeros(3),
-                goal_distance=zeros(),
-                trail=zeros(trail_length + 1, 2),
-                frames=zeros(config.history, self._widths["policy"]),
+                trail=zeros(2 * (trail_length + 1), 2),
+                newest=zeros(dtype=torch.int64),
+                frames=zeros(config.history if config.history > 1 else 0, self._widths["policy"]),
             ),
             reward=reward,
             reward_scale=config.reward_scale,
@@ -112,6 +112,7 @@ class NavEnv(VecTask):
             seed=seed,
             stream=stream,
             first_room=first_room,
+            threads=threads,
         )
         self.sensed = Sensed(
             scan=self._lidar.noisy,
@@ -134,14 +135,30 @@ class NavEnv(VecTask):
             touching=self.physics.touching,
         )
         self._mask = zeros(dtype=torch.bool)
-        self._finite = zeros(dtype=torch.bool)
-        self._outside = zeros(dtype=torch.bool)
         self._read_pose = {begins: self._pose_reading(begins) for begins in (False, True)}
         self._rooms_index = torch.arange(num_envs, device=where)
-        self._limits = torch.tensor([ROBOT.v_max, ROBOT.v_max, ROBOT.omega_max], device=where)
         self._ctrl = zeros(3)
         self._distance_before = zeros()
         self._action_before = zeros(3)
+        self._drive = wp.launch(
+            drive,
+            dim=num_envs,
+            inputs=[
+                wp.from_torch(self._books.clipped),
+                wp.from_torch(self.truth.pose, dtype=wp.vec3),
+                wp.from_torch(self.sensed.omega),
+                wp.from_torch(self.sensed.goal_distance),
+                wp.vec3(ROBOT.v_max, ROBOT.v_max, ROBOT.omega_max),
+                config.control_dt,
+                ROBOT.lag,
+                wp.from_torch(self.episode.action),
+                wp.from_torch(self._action_before),
+                wp.from_torch(self._distance_before),
+                wp.from_torch(self._ctrl, dtype=wp.vec3),
+            ],
+            device=str(where),
+            record_cmd=True,
+        )
         self._reset(torch.ones(num_envs, dtype=torch.bool, device=where))
 
     def _pose_reading(self, begins: bool) -> wp.Launch:
@@ -156,15 +173,18 @@ class NavEnv(VecTask):
                 wp.from_torch(self.physics.qvel, dtype=wp.vec3),
                 wp.from_torch(self.rooms.goal, dtype=wp.vec2),
                 wp.from_torch(self.episode.step),
+                wp.from_torch(self.physics.touching),
                 wp.vec2(self.config.rooms.size[0] / 2, self.config.rooms.size[1] / 2),
-                wp.from_torch(self._finite),
-                wp.from_torch(self._outside),
+                self.config.goal_radius,
+                wp.from_torch(self._books.finite),
+                wp.from_torch(self._books.ends),
                 wp.from_torch(self.truth.pose, dtype=wp.vec3),
                 wp.from_torch(self.sensed.goal_distance),
                 wp.from_torch(self.sensed.goal_bearing, dtype=wp.vec2),
                 wp.from_torch(self.sensed.vel_body, dtype=wp.vec2),
                 wp.from_torch(self.sensed.omega),
                 wp.from_torch(self.episode.trail, dtype=wp.vec2),
+                wp.from_torch(self.episode.newest),
             ],
             device=str(self.device),
             record_cmd=True,
@@ -176,39 +196,19 @@ class NavEnv(VecTask):
         """Let the first episodes be of random age, so that their time-outs don't come in one burst."""
         self.episode_length_buf = self._draw_ages(self.num_envs, self.max_episode_length, self.device)
 
-    def _advance(self, actions: torch.Tensor) -> torch.Tensor:
-        episode = self.episode
-        self._action_before.copy_(episode.action)
-        self._distance_before.copy_(episode.goal_distance)
-        episode.action.copy_(actions)
-
-        command = actions * self._limits
-        # The joints are world-frame and the command body-frame; held over a control step it must point, on average,
-        # where the body does. The mean heading is theta + w T/2 + (w0 - w) lag, and the servos trail by w lag more:
-        # theta + w T/2 + w0 lag, with w the commanded and w0 the present yaw rate.
-        heading = self.truth.pose[:, 2] + command[:, 2] * (self.config.control_dt / 2) + self.sensed.omega * ROBOT.lag
-        cos, sin = heading.cos(), heading.sin()
-        self._ctrl[:, 0] = cos * command[:, 0] - sin * command[:, 1]
-        self._ctrl[:, 1] = sin * command[:, 0] + cos * command[:, 1]
-        self._ctrl[:, 2] = command[:, 2]
+    def _advance(self, actions: torch.Tensor, ends: torch.Tensor, finite: torch.Tensor) -> None:
+        self._drive.launch()  # reads ``actions``, which live in the books
         self.physics.step(self._ctrl, None if self.auto_reset else self.active)
-
-        self._sense(self.active, begins=False)
-        episode.goal_distance.copy_(self.sensed.goal_distance)
-        frames = episode.frames
-        if frames.shape[1] > 1:
+        self._sense(self.active, begins=False)  # fills in ``ends`` and ``finite``
+        frames = self.episode.frames
+        if len(frames[0]):
             frames[:, :-1] = frames[:, 1:].clone()
-        frames[:, -1] = self._frame("policy")
-        return self._finite
+            frames[:, -1] = self._frame("policy")
 
     def _sense(self, mask: torch.Tensor, *, begins: bool) -> None:
         self._mask.copy_(mask)
         self._read_pose[begins].launch()
         self._lidar.scan(mask, self.truth.pose)
-
-    def _ends(self) -> torch.Tensor:
-        arrived = self.sensed.goal_distance < self.config.goal_radius
-        return torch.stack([self.physics.touching, self._outside, arrived], dim=-1)
 
     def _reward_context(self, cause: torch.Tensor) -> RewardContext:
         _, collision, outside, success, truncated = cause.unbind(-1)
@@ -223,6 +223,7 @@ class NavEnv(VecTask):
             truncated=truncated,
             out_of_bounds=outside,
             trail=self.episode.trail,
+            newest=self.episode.newest,
             step=self.episode.step,
             rooms=self._rooms_index,
         )
@@ -233,9 +234,10 @@ class NavEnv(VecTask):
         self.physics.set_geoms(mask, self._first_geom, self._geoms.pos, self._geoms.size, self._geoms.quat)
         self.physics.reset(mask, self.rooms.start)
         self._sense(mask, begins=True)
-        self.episode.goal_distance.copy_(self.sensed.goal_distance)
-        frame = self._frame("policy").unsqueeze(1)
-        self.episode.frames.copy_(torch.where(mask.view(-1, 1, 1), frame, self.episode.frames))
+        frames = self.episode.frames
+        if len(frames[0]):
+            frame = self._frame("policy").unsqueeze(1)
+            frames.copy_(torch.where(mask.view(-1, 1, 1), frame, frames))
 
     def _frame(self, group: str) -> torch.Tensor:
         """(N, width) this instant's terms of a group, each checked against its declared width."""
@@ -250,7 +252,8 @@ class NavEnv(VecTask):
         return torch.cat(values, dim=-1)
 
     def _observe(self) -> TensorDict:
-        groups = {"policy": self.episode.frames.flatten(1).clone()}
+        frames = self.episode.frames
+        groups = {"policy": frames.flatten(1).clone() if len(frames[0]) else self._frame("policy")}
         if "privileged" in self._groups:
             groups["privileged"] = self._frame("privileged")
         return TensorDict(groups, batch_size=[self.num_envs], device=self.device)
@@ -278,7 +281,7 @@ class NavEnv(VecTask):
             "episode": {name: tensor.clone() for name, tensor in self.episode.tensors().items()},
             "rooms": {name: tensor.clone() for name, tensor in self.rooms.tensors()},
             "physics": self.physics.state(),
-            "statistics": {name: tensor.clone() for name, tensor in self._statistics().items()},
+            "statistics": {name: tensor.clone() for name, tensor in self._books.sums.items()},
             "active": self.active.clone(),
         }
 
@@ -287,7 +290,7 @@ class NavEnv(VecTask):
             tensor.copy_(state["episode"][name])
         for name, tensor in self.rooms.tensors():
             tensor.copy_(state["rooms"][name])
-        for name, tensor in self._statistics().items():
+        for name, tensor in self._books.sums.items():
             tensor.copy_(state["statistics"][name])
         self.active = state["active"].clone()
         self.physics.load(state["physics"])

@@ -3,7 +3,9 @@
 An obstacle is tested only against the beams within the angle that it covers as seen from the scanner.
 """
 
+import itertools
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import warp as wp
@@ -69,6 +71,7 @@ def rough_atan2(y: float, x: float) -> float:
 @wp.kernel
 def scan_rooms(
     # which rooms, where the scanner is
+    first: int,
     mask: wp.array(dtype=wp.bool),
     pose: wp.array(dtype=wp.vec3),
     # the rooms
@@ -95,8 +98,9 @@ def scan_rooms(
     clearance: wp.array(dtype=wp.float32),
     nearest: wp.array(dtype=wp.vec2),
 ):
-    """Ranges of the masked rooms; with them the distance to the nearest surface and the body-frame direction to it."""
-    room = wp.tid()
+    """Ranges of the masked rooms from ``first`` on; with them the distance to the nearest surface and the body-frame
+    direction to it."""
+    room = first + wp.tid()
     if not mask[room]:
         return
     p = pose[room]
@@ -217,6 +221,7 @@ class Lidar:
         seed: int,
         stream: int = 0,
         first_room: int = 0,
+        threads: int = 1,
     ):
         wp.init()
         num = rooms.goal.shape[0]
@@ -231,38 +236,47 @@ class Lidar:
         self.nearest = torch.zeros(num, 2, device=device)
         angles = torch.arange(config.beams, dtype=torch.float64) * (2 * math.pi / config.beams)
         self._beams = torch.stack([angles.cos(), angles.sin()], -1).float().to(device)
-        self._launch = wp.launch(
-            scan_rooms,
-            dim=num,
-            inputs=[
-                wp.from_torch(self._mask),
-                wp.from_torch(self._pose, dtype=wp.vec3),
-                wp.vec2(rooms_config.size[0] / 2, rooms_config.size[1] / 2),
-                Slots.of(rooms_config).cylinders,
-                wp.from_torch(rooms.centre, dtype=wp.vec2),
-                wp.from_torch(rooms.half, dtype=wp.vec2),
-                wp.from_torch(rooms.axis, dtype=wp.vec2),
-                wp.from_torch(self._beams, dtype=wp.vec2),
-                config.max_range,
-                config.noise_std,
-                config.dropout,
-                seed,
-                stream,
-                first_room,
-                wp.from_torch(episode),
-                wp.from_torch(step),
-                wp.from_torch(self.clean),
-                wp.from_torch(self.noisy),
-                wp.from_torch(self.shortest),
-                wp.from_torch(self.clearance),
-                wp.from_torch(self.nearest, dtype=wp.vec2),
-            ],
-            device=str(device),
-            record_cmd=True,
-        )
+        inputs = [
+            wp.from_torch(self._mask),
+            wp.from_torch(self._pose, dtype=wp.vec3),
+            wp.vec2(rooms_config.size[0] / 2, rooms_config.size[1] / 2),
+            Slots.of(rooms_config).cylinders,
+            wp.from_torch(rooms.centre, dtype=wp.vec2),
+            wp.from_torch(rooms.half, dtype=wp.vec2),
+            wp.from_torch(rooms.axis, dtype=wp.vec2),
+            wp.from_torch(self._beams, dtype=wp.vec2),
+            config.max_range,
+            config.noise_std,
+            config.dropout,
+            seed,
+            stream,
+            first_room,
+            wp.from_torch(episode),
+            wp.from_torch(step),
+            wp.from_torch(self.clean),
+            wp.from_torch(self.noisy),
+            wp.from_torch(self.shortest),
+            wp.from_torch(self.clearance),
+            wp.from_torch(self.nearest, dtype=wp.vec2),
+        ]
+
+        def record(first: int, end: int) -> wp.Launch:
+            return wp.launch(
+                scan_rooms, dim=end - first, inputs=[first, *inputs], device=str(device), record_cmd=True
+            )
+
+        # A kernel on the CPU runs on one thread: parts of the rooms are scanned side by side instead. On a GPU, and for
+        # a few rooms, one launch it is.
+        parts = threads if device.type == "cpu" and num >= 64 * threads else 1
+        edges = [num * part // parts for part in range(parts + 1)]
+        self._launches = [record(first, end) for first, end in itertools.pairwise(edges)]
+        self._pool = ThreadPoolExecutor(parts - 1, thread_name_prefix="lidar") if parts > 1 else None
 
     def scan(self, mask: torch.Tensor, pose: torch.Tensor) -> None:
         """Scan the rooms of ``mask`` (N,) bool from ``pose`` (N, 3): x, y in m and yaw in rad."""
         self._mask.copy_(mask)
         self._pose.copy_(pose)
-        self._launch.launch()
+        others = [self._pool.submit(launch.launch) for launch in self._launches[1:]] if self._pool else []
+        self._launches[0].launch()
+        for other in others:
+            other.result()

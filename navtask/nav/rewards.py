@@ -26,7 +26,9 @@ class RewardContext:
     truncated: torch.Tensor
     out_of_bounds: torch.Tensor
     trail: torch.Tensor
-    """(N, L + 1, 2) the last places of this episode, m; ``step % (L + 1)`` is now."""
+    """(N, 2 (L + 1), 2) the last places of this episode, m; ``newest`` is now, the slots before it the steps before."""
+    newest: torch.Tensor
+    """(N,) int64"""
     step: torch.Tensor
     """(N,) control steps since the reset."""
     rooms: torch.Tensor
@@ -34,8 +36,7 @@ class RewardContext:
 
     def place_before(self, steps: int) -> torch.Tensor:
         """(N, 2) where the robot was ``steps`` control steps ago; meaningless while the episode is younger."""
-        slot = (self.step - steps) % self.trail.shape[1]
-        return self.trail[self.rooms, slot]
+        return self.trail[self.rooms, self.newest - steps]
 
 
 @reward()
@@ -87,8 +88,8 @@ def backward(context: RewardContext, *, thresh: float = -0.05) -> torch.Tensor:
 @reward(trail="window")
 def stuck(context: RewardContext, *, window: int = 25, min_move: float = 0.30) -> torch.Tensor:
     """1 when the net move over ``window`` steps is below ``min_move`` m, once the episode is that old."""
-    moved = (context.truth.pose[:, :2] - context.place_before(window)).norm(dim=-1)
-    return ((moved < min_move) & (context.step >= window)).float()
+    moved = (context.truth.pose[:, :2] - context.place_before(window)).square_().sum(-1)
+    return ((moved < min_move * min_move) & (context.step >= window)).float()
 
 
 @reward()

@@ -49,6 +49,41 @@ class Truth:
 
 
 @wp.kernel
+def drive(
+    # in
+    actions: wp.array2d(dtype=wp.float32),
+    pose: wp.array(dtype=wp.vec3),
+    omega: wp.array(dtype=wp.float32),
+    goal_distance: wp.array(dtype=wp.float32),
+    limits: wp.vec3,
+    control_dt: float,
+    lag: float,
+    # in and out
+    action: wp.array2d(dtype=wp.float32),
+    # out
+    action_before: wp.array2d(dtype=wp.float32),
+    goal_distance_before: wp.array(dtype=wp.float32),
+    ctrl: wp.array(dtype=wp.vec3),
+):
+    """Turn body-frame actions into what the world-frame joints are told, and keep what terms compare the next instant to.
+
+    Held over a control step of length T, the command must point, on average, where the body does. The mean heading is
+    theta + w T/2 + (w0 - w) lag, and the servos trail by w lag more: theta + w T/2 + w0 lag, with w the commanded and w0
+    the present yaw rate.
+    """
+    room = wp.tid()
+    for axis in range(3):
+        action_before[room, axis] = action[room, axis]
+        action[room, axis] = actions[room, axis]
+    goal_distance_before[room] = goal_distance[room]
+    v = wp.cw_mul(wp.vec3(actions[room, 0], actions[room, 1], actions[room, 2]), limits)
+    heading = pose[room][2] + v[2] * control_dt / 2.0 + omega[room] * lag
+    c = wp.cos(heading)
+    s = wp.sin(heading)
+    ctrl[room] = wp.vec3(c * v[0] - s * v[1], s * v[0] + c * v[1], v[2])
+
+
+@wp.kernel
 def read_pose(
     # which rooms; whether their episode begins with this reading
     mask: wp.array(dtype=wp.bool),
@@ -58,18 +93,25 @@ def read_pose(
     qvel: wp.array(dtype=wp.vec3),
     goal: wp.array(dtype=wp.vec2),
     step: wp.array(dtype=wp.int64),
+    touching: wp.array(dtype=wp.bool),
     bounds: wp.vec2,
+    goal_radius: float,
     # out
     finite: wp.array(dtype=wp.bool),
-    outside: wp.array(dtype=wp.bool),
+    ends: wp.array2d(dtype=wp.bool),
     pose: wp.array(dtype=wp.vec3),
     goal_distance: wp.array(dtype=wp.float32),
     goal_bearing: wp.array(dtype=wp.vec2),
     vel_body: wp.array(dtype=wp.vec2),
     omega: wp.array(dtype=wp.float32),
     trail: wp.array2d(dtype=wp.vec2),
+    newest: wp.array(dtype=wp.int64),
 ):
-    """Body-frame readings of the masked rooms; where the state is not finite the last reading stays."""
+    """Body-frame readings of the masked rooms; where the state is not finite the last reading stays.
+
+    ``ends`` is in the order of ``NavEnv.ends``: collision, out of bounds, success. Places go to ``trail`` twice, half its
+    length apart, so that those before them always lie in front of the second.
+    """
     room = wp.tid()
     if not mask[room]:
         return
@@ -85,15 +127,21 @@ def read_pose(
     to_goal = goal[room] - place
     distance = wp.length(to_goal)
     size = wp.max(distance, 1.0e-6)
-    outside[room] = wp.abs(q[0]) > bounds[0] or wp.abs(q[1]) > bounds[1]
+    ends[room, 0] = touching[room]
+    ends[room, 1] = wp.abs(q[0]) > bounds[0] or wp.abs(q[1]) > bounds[1]
+    ends[room, 2] = distance < goal_radius
     pose[room] = q
     goal_distance[room] = distance
     goal_bearing[room] = wp.vec2((c * to_goal[0] + s * to_goal[1]) / size, (c * to_goal[1] - s * to_goal[0]) / size)
     vel_body[room] = wp.vec2(c * v[0] + s * v[1], c * v[1] - s * v[0])
     omega[room] = v[2]
-    length = trail.shape[1]
+    length = trail.shape[1] // 2
     if begins:
-        for slot in range(length):
+        for slot in range(2 * length):
             trail[room, slot] = place
+        newest[room] = wp.int64(length)
     else:
-        trail[room, int(step[room]) % length] = place
+        slot = int(step[room]) % length
+        trail[room, slot] = place
+        trail[room, slot + length] = place
+        newest[room] = wp.int64(slot + length)
