@@ -1,5 +1,7 @@
 """Instants made by hand for the terms' tests: every value is given, none is computed by the package."""
 
+from dataclasses import fields
+
 import torch
 
 from navtask.nav.rewards import RewardContext
@@ -36,8 +38,15 @@ def truth(num=1, **values):
     return Truth(**{**given, **values})
 
 
+class Instant(RewardContext):
+    """A context that is told where the robot was instead of keeping a trail."""
+
+    def place_before(self, steps):
+        return self.trail[:, steps]
+
+
 def context(num=1, *, sense=None, true=None, **values):
-    """A step in which nothing happens, but for ``values``."""
+    """A step in which nothing happens, but for ``values``. ``trail[:, k]`` is where the robot was k steps ago."""
     no = torch.zeros(num, dtype=torch.bool)
     given = {
         "sensed": sensed(num, **(sense or {})),
@@ -51,6 +60,6 @@ def context(num=1, *, sense=None, true=None, **values):
         "out_of_bounds": no,
         "trail": torch.zeros(num, 4, 2),
         "step": torch.full((num,), 10),
-        "rooms": torch.arange(num),
     }
-    return RewardContext(**{**given, **values})
+    unused = {f.name: torch.zeros(num, dtype=torch.int64) for f in fields(RewardContext) if f.name not in given}
+    return Instant(**{**unused, **given, **values})

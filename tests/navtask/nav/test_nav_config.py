@@ -55,10 +55,12 @@ MISSED_ROOMS = {
 
 
 def wrong(cases, missed):
+    params = []
     for key, value in cases:
         reason = missed.get(f"{key}={value}")
         marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
-        yield pytest.param(key, value, marks=marks, id=f"{key}={value}")
+        params.append(pytest.param(key, value, marks=marks, id=f"{key}={value}"))
+    return params
 
 
 @pytest.mark.parametrize(("key", "value"), wrong(WRONG_ROOMS, MISSED_ROOMS))

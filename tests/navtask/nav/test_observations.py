@@ -183,7 +183,7 @@ class TestExtension:
         config = load_nav()
         config.observations["liar"] = ObservationTermConfig()
         with pytest.raises(ValueError, match=r"'liar' returned \(8, 1\); declared \(8, 2\)"):
-            make_env(config)
+            make_env(config).step(torch.zeros(8, 3))
 
     def test_a_name_is_taken_once(self, registered):
         def omega(sensed):

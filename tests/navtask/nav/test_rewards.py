@@ -40,10 +40,9 @@ def distance(now, before):
 
 
 def moved(here, there, step, window=3):
-    """Now at ``here``; ``window`` steps ago at ``there``. The trail has four slots."""
+    """Now at ``here``; ``window`` steps ago at ``there``, before and after that far away."""
     trail = torch.full((1, 4, 2), 50.0)
-    trail[0, (step - window) % 4] = torch.tensor(there)
-    trail[0, step % 4] = torch.tensor(here)
+    trail[0, window] = torch.tensor(there)
     return {"trail": trail, "step": torch.tensor([step]), "true": {"pose": torch.tensor([[*here, 0.0]])}}
 
 
@@ -205,12 +204,41 @@ class TestExtension:
         _, once, *_ = plain.step(action)
         assert torch.allclose(rewards, once * torch.arange(1, 9), rtol=1e-5)
 
-    def test_the_longest_window_decides_how_far_the_trail_reaches(self, make_env):
-        config = load_nav()
-        config.rewards["stuck"].params = {"window": 40, "min_move": 0.3}
-        assert make_env(config).episode.trail.shape[1] == 41
-        config.rewards["stuck"].params = {}
-        assert make_env(config).episode.trail.shape[1] == 26
+    @pytest.mark.parametrize("window", [1, 7, 40])
+    def test_a_window_looks_back_so_far_within_the_episode(self, registered, make_env, window):
+        """Where the robot was any number of steps ago, against a record kept here; over several episodes."""
+        wrong = []
+
+        @reward(trail="window")
+        def record(context, *, window: int = 25):
+            for k in range(window + 1):
+                old = context.step >= k
+                then = torch.stack([places[-1 - k] if len(places) > k else places[0] for places in history])
+                if not torch.equal(context.place_before(k)[old], then[old]):
+                    wrong.append((k, context.step.tolist()))
+            return torch.zeros(len(context.step))
+
+        config = load_nav(episode_length=6.0)
+        config.rewards = {"record": RewardTermConfig(weight=1.0, params={"window": window})}
+        env = make_env(config, num_envs=6)
+        history = [[env.truth.pose[i, :2].clone()] for i in range(6)]
+        read = env._reward_context
+
+        def note(cause):
+            for i, places in enumerate(history):
+                places.append(env.truth.pose[i, :2].clone())
+            return read(cause)
+
+        env._reward_context = note
+        generator = torch.Generator().manual_seed(0)
+        ended = 0
+        for _ in range(100):
+            _, _, dones, _ = env.step((torch.rand(6, 3, generator=generator) * 2 - 1) * 0.5)
+            for i in dones.nonzero()[:, 0].tolist():
+                history[i] = [env.truth.pose[i, :2].clone()]
+            ended += int(dones.sum())
+        assert ended >= 6
+        assert not wrong
 
 
 def test_reward_is_the_scaled_weighted_sum(make_env):
