@@ -1,0 +1,61 @@
+# Everything that a newcomer needs: `make sweep` sets up and runs the main job, `make test` sets up and tests.
+.DEFAULT_GOAL := help
+.PHONY: help setup sweep train smoke test ui tensorboard bench lock
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# More Hydra overrides, say: make sweep ARGS="sweep.n_trials=40"
+ARGS ?=
+PORT ?= 5000
+
+help:
+	@echo "make setup        create $(VENV) with the locked packages"
+	@echo "make sweep        search reward weights (ARGS=\"...\" adds overrides)"
+	@echo "make train        train one policy"
+	@echo "make smoke        the CI smoke-train job: fails when learning is broken"
+	@echo "make test         lint, type-check, test"
+	@echo "make ui           MLflow at http://127.0.0.1:$(PORT)"
+	@echo "make tensorboard  the same curves in TensorBoard"
+	@echo "make bench        measure the figures of the README's table"
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $(PYTHON) is $$($(PYTHON) -V 2>&1); Python 3.11 or newer is needed, e.g. make setup PYTHON=python3.11"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+sweep: setup
+	$(BIN)/python -m orchestrator +sweep=reward_weights $(ARGS)
+
+train: setup
+	$(BIN)/python -m orchestrator $(ARGS)
+
+smoke: setup
+	$(BIN)/python -m orchestrator experiment=smoke $(ARGS)
+
+test: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest $(ARGS)
+
+ui: setup
+	$(BIN)/mlflow server --backend-store-uri sqlite:///$(CURDIR)/mlruns/mlflow.db --default-artifact-root $(CURDIR)/mlruns \
+	  --host 127.0.0.1 --port $(PORT) --workers 1
+
+tensorboard: setup
+	$(BIN)/tensorboard --logdir sweeps --host 127.0.0.1
+
+bench: setup
+	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+lock:
+	rm -rf build/lock && $(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet '.[dev]'
+	(echo '# Every package with the version that was tested, for Python 3.11 and newer on Linux. Made by `make lock`.'; \
+	 build/lock/bin/python -m pip freeze --exclude navtune | sed 's/+cpu//') > requirements.lock
