@@ -108,6 +108,7 @@ class Driver:
         self.status = Status(search.total, launcher.slots, self._objective, direction)
         self._waiting: list[TrialSpec] = []
         self._jobs: list[_Job] = []
+        self._ended: list[TrialSpec] = []
         self._signals: list[int] = []
         self._stop_by: float | None = None
         self.recorded: Any = None
@@ -128,6 +129,8 @@ class Driver:
                     self._launcher.close()
                     self._screen.show(self.status)
                     self._close_recorder(done)
+                    for spec in self._ended:
+                        self._with_run_id(spec)
                     self._screen.close()
         finally:
             self._search.close()
@@ -231,13 +234,18 @@ class Driver:
                 job.values.append(value)
                 if SUCCESS in record.metrics or self._objective.startswith("Eval"):
                     self._consider_pruning(job, record.step)
-        if job.spec.mlflow_run_id is None and (run_id := self._recorder.run_id(job.spec.number)) is not None:
-            job.spec = replace(job.spec, mlflow_run_id=run_id)
-            update(job.spec)
+        job.spec = self._with_run_id(job.spec)
         if job.stopped is None and now - job.last_sign > self._config.launcher.hang_timeout:
             job.stopped = "hang"
             job.reason = f"no sign of life for {self._config.launcher.hang_timeout:g} s"
             self._launcher.stop(job.handle, grace=0)
+
+    def _with_run_id(self, spec: TrialSpec) -> TrialSpec:
+        """Note MLflow's id of the run in ``trial.json``, once the recorder knows it."""
+        if spec.mlflow_run_id is None and (run_id := self._recorder.run_id(spec.number)) is not None:
+            spec = replace(spec, mlflow_run_id=run_id)
+            update(spec)
+        return spec
 
     def _consider_pruning(self, job: _Job, step: int) -> None:
         standing = summarise(job.values, self._window)
@@ -299,6 +307,7 @@ class Driver:
     def _end(self, job: _Job, state: str, value: float | None, reason: str | None) -> None:
         self._search.tell(job.spec.number, state, value, reason)
         view = job.view
+        self._ended.append(job.spec)
         view.state, view.value, view.reason = state, value, reason
         view.seconds = time.monotonic() - view.began if view.began is not None else None
         self._count(view, job.spec)
@@ -341,6 +350,7 @@ class Driver:
             spec.number,
             spec.folder,
             spec.uid,
+            name=f"{'trial' if self._config.sweep is not None else 'run'}_{spec.number:04d}",
             config=to_plain(replace(spec.config, sweep=None)),
             searched=spec.params,
             tags=tags,
