@@ -9,6 +9,7 @@ import multiprocessing.process
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -24,8 +25,8 @@ from orchestrator.launch.base import JOB, Exit, Launcher
 PRELOAD = ("orchestrator.job.run",)
 """All that jobs need, imported once by the parent that they are forked from. Imports only: threads don't fork."""
 
-WARM = "navtask:warm"
-"""Run once, in a process of its own, before the first job: compiles Warp's kernels, which jobs mustn't do at once."""
+WARM = "orchestrator.launch.warm:compile_kernels"
+"""Run once, in a process of its own, before the first job; None: nothing."""
 
 LOG, LOCK = "job.log", "job.lock"
 
@@ -87,11 +88,13 @@ class LocalLauncher(Launcher):
             self._context.set_forkserver_preload(["orchestrator.launch.detach", *self._preload])
             with _environment(_thread_settings(self.threads)):
                 multiprocessing.forkserver.ensure_running()
-            process = self._context.Process(target=_warm_up, args=(self._warm,), daemon=True)
-            process.start()
-            process.join()
-            if process.exitcode:
-                self._trouble = f"preparing jobs failed with exit code {process.exitcode}"
+            with tempfile.NamedTemporaryFile() as log:
+                process = self._context.Process(target=_warm_up, args=(self._warm, log.name), daemon=True)
+                process.start()
+                process.join()
+                if process.exitcode:
+                    last = _last_line(Path(log.name))
+                    self._trouble = f"preparing jobs failed with exit code {process.exitcode}: {last}"
         except (OSError, EOFError) as error:
             self._trouble = f"the process that jobs are forked from died ({error or 'while importing'})"
 
@@ -244,19 +247,16 @@ def _last_line(path: Path) -> str:
 # What follows runs in the job's process.
 
 
-def _warm_up(function: str | None) -> None:
+def _warm_up(function: str | None, log: str) -> None:
+    _print_to(Path(log))
     if function is not None:
-        with suppress(ImportError, AttributeError):
-            _load(function)()
+        _load(function)()
 
 
 def _job(entry: str, folder_name: str, slot: Slot, threads: int, orphan_grace: float) -> None:
     os.setsid()
     folder = Path(folder_name)
-    log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
+    _print_to(folder / LOG)
     os.sched_setaffinity(0, slot.cores)
     if slot.gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(slot.gpu)
@@ -270,6 +270,13 @@ def _job(entry: str, folder_name: str, slot: Slot, threads: int, orphan_grace: f
     os.close(lock)
     sys.stdout.flush()
     sys.exit(code)
+
+
+def _print_to(path: Path) -> None:
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
 
 
 def _load(name: str) -> Any:

@@ -226,3 +226,10 @@ def test_a_class_that_is_no_launcher_is_refused() -> None:
     for name in ("orchestrator.launch.local:Nope", "nowhere:Launcher", "pathlib:Path", "nonsense"):
         with pytest.raises(UserError, match=r"launcher\.class_name"):
             load(LauncherConfig(class_name=name))
+
+
+def test_what_goes_wrong_in_preparing_is_told() -> None:
+    config = harness.configure(Path("/nonexistent"))
+    launcher = LocalLauncher(config.launcher, "cpu", True, preload=harness.PRELOAD, warm="fake_jobs:no_such_function")
+    with pytest.raises(RuntimeError, match="no attribute 'no_such_function'"):
+        wait_for(launcher.ready)
