@@ -6,7 +6,8 @@ Exit codes: 0 done, 1 failed, 2 the user's mistake, 130 / 143 interrupted.
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import hydra
@@ -117,18 +118,18 @@ def _explained(error: Exception) -> str:
         return explain.composition_error(error, overrides)
 
 
-class _hydra_raises:  # noqa: N801 - a context manager
+@contextmanager
+def _hydra_raises() -> Iterator[None]:
     """Hydra reports its errors itself, and exits with 1, unless this variable says that it should raise them."""
-
-    def __enter__(self) -> None:
-        self._before = os.environ.get("HYDRA_FULL_ERROR")
-        os.environ["HYDRA_FULL_ERROR"] = "1"
-
-    def __exit__(self, *error: object) -> None:
-        if self._before is None:
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
             del os.environ["HYDRA_FULL_ERROR"]
         else:
-            os.environ["HYDRA_FULL_ERROR"] = self._before
+            os.environ["HYDRA_FULL_ERROR"] = before
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ PRUNE_GRACE = 5.0
 SUCCESS = "Eval/success_rate"
 """What the table shows of every trial."""
 
-ARTIFACTS = (RESULT, "eval.json", "policy.onnx", "diagnosis.md", "job.log")
+ARTIFACTS = (RESULT, "eval.json", "policy.onnx", "ppo_trace.png", "job.log")
 
 
 class NoRecorder:
