@@ -3,7 +3,7 @@
 What differs from the parent class: the KL divergence is measured under both schedules and in every mini-batch; a
 time-out is bootstrapped with the value of the state it ended in; and what does not change within an update (the order
 of samples, normalised observations, mirror images) is computed once instead of in every mini-batch, with no host
-synchronisation in the loop.
+synchronisation in the loop. Likewise values and log-probabilities of a rollout are computed at its end, in one batch.
 """
 
 from dataclasses import dataclass
@@ -36,8 +36,8 @@ class PPO(RslPPO):
     """Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347) with two perceptrons.
 
     ``bootstrap`` is ``final_obs`` (V of the observation a time-out ended in) or ``current`` (V of the one before, as in
-    rsl_rl). ``symmetry`` is ``none``, ``augmentation`` (learn from every sample and from its mirror image), ``mirror_loss`` or
-    ``both``; ``mirror_maps`` says how the task mirrors.
+    rsl_rl). ``symmetry`` is ``none``, ``augmentation`` (learn from every sample and from its mirror image),
+    ``mirror_loss`` or ``both``; ``mirror_maps`` says how the task mirrors.
     """
 
     def __init__(
@@ -57,27 +57,60 @@ class PPO(RslPPO):
         self._augment = symmetry in ("augmentation", "both")
         self._mirror_loss_coeff = mirror_loss_coeff if symmetry in ("mirror_loss", "both") else 0.0
         self._mirror_maps = mirror_maps or {}
+        self._time_outs = torch.zeros(storage.num_transitions_per_env, storage.num_envs, device=self.device)
+        self._inputs: dict[str, torch.Tensor] = {}
+        """Of the rollout in hand: normalised observations of ``actor`` and ``critic``, (T N, width)."""
         # One kernel for all parameters; the learning rate is a tensor, so that changing it costs no synchronisation.
-        self._lr = torch.tensor(float(self.learning_rate), device=self.device)
+        self._lr = torch.tensor(float(kwargs["learning_rate"]), device=self.device)
         self.optimizer = torch.optim.Adam(
             [*self.actor.parameters(), *self.critic.parameters()], lr=self._lr, fused=True
         )
         self.trace: Trace | None = None
         """Of the last update."""
 
+    def act(self, obs: TensorDict) -> torch.Tensor:
+        """Sample actions (N, A) for observations; what else a transition needs is computed at the rollout's end."""
+        self.transition.observations = obs
+        self.transition.actions = self.actor(obs, stochastic_output=True)
+        return self.transition.actions
+
     def process_env_step(
         self, obs: TensorDict, rewards: torch.Tensor, dones: torch.Tensor, extras: dict[str, Any]
     ) -> None:
         """Record one environment step, with what a time-out would have gone on to earn."""
-        if not self._bootstrap_final:
-            super().process_env_step(obs, rewards, dones, extras)
-            return
-        time_outs = extras["time_outs"]
-        # r += gamma V(s_final) where the time limit alone cut the episode (Pardo et al. 2018, arXiv:1712.00378).
-        # A CPU can look whether there are any; a GPU would have to wait for the answer.
-        if self.device != "cpu" or time_outs.any():
-            rewards = rewards + self.gamma * self.critic(extras["final_obs"]).squeeze(-1) * time_outs
-        super().process_env_step(obs, rewards, dones, {})
+        st, time_outs = self.storage, extras["time_outs"]
+        if self._bootstrap_final:
+            # r += gamma V(s_final) where the time limit alone cut the episode (Pardo et al. 2018, arXiv:1712.00378).
+            # A CPU can look whether there are any; a GPU would have to wait for the answer.
+            if self.device != "cpu" or time_outs.any():
+                rewards = rewards + self.gamma * self.critic(extras["final_obs"]).squeeze(-1) * time_outs
+        else:
+            self._time_outs[st.step] = time_outs
+        st.observations[st.step].copy_(self.transition.observations)
+        st.actions[st.step].copy_(self.transition.actions)
+        st.rewards[st.step].copy_(rewards.unsqueeze(-1))
+        st.dones[st.step].copy_(dones.unsqueeze(-1))
+        st.step += 1
+        self.transition.clear()
+
+    def compute_returns(self, obs: TensorDict) -> None:
+        """Values, log-probabilities and returns of the whole rollout; ``obs`` follow its last step."""
+        st, policy = self.storage, self.actor.distribution
+        assert policy is not None
+        with torch.inference_mode(False), torch.no_grad():
+            flat = st.observations.flatten(0, 1)
+            self._inputs = {
+                name: model.obs_normalizer(torch.cat([flat[group] for group in model.obs_groups], dim=-1))
+                for name, model in (("actor", self.actor), ("critic", self.critic))
+            }
+            st.values = self.critic.mlp(self._inputs["critic"]).view_as(st.values)
+            policy.update(self.actor.mlp(self._inputs["actor"]))
+            st.actions_log_prob = policy.log_prob(st.actions.flatten(0, 1)).view_as(st.actions_log_prob)
+            shape = st.actions.shape[:2]
+            st.distribution_params = tuple(p.unflatten(0, shape) for p in policy.params)
+            if not self._bootstrap_final:
+                st.rewards += self.gamma * st.values * self._time_outs.unsqueeze(-1)
+            super().compute_returns(obs)
 
     def update(self) -> dict[str, float]:
         """Run the epochs over the stored rollout; returns every scalar of the update by its metric name."""
@@ -145,15 +178,14 @@ class PPO(RslPPO):
         # A mirror image is as likely, as good and as valuable as its original: only inputs and actions differ.
         images = {"actions": self._mirror("actions", samples["actions"])} if mirrored else {}
         for name, model in (("actor", self.actor), ("critic", self.critic)):
-            groups = [flat[group][order] for group in model.obs_groups]
-            samples[name] = model.obs_normalizer(torch.cat(groups, dim=-1))
+            samples[name] = self._inputs[name][order]
             if mirrored:
-                turned = [self._mirror(group, x) for group, x in zip(model.obs_groups, groups, strict=True)]
+                turned = [self._mirror(group, flat[group][order]) for group in model.obs_groups]
                 images[name] = model.obs_normalizer(torch.cat(turned, dim=-1))
         old_params = [p.flatten(0, 1)[order] for p in st.distribution_params]
 
         def batch(start: int, originals: slice, replaced: slice) -> dict[str, Any]:
-            parts = (slice(start + originals.start, start + originals.stop),)
+            parts: tuple[slice, ...] = (slice(start + originals.start, start + originals.stop),)
             if self._augment:
                 parts += (slice(start + replaced.start, start + replaced.stop),)
             sources = (samples, samples | images)
@@ -239,5 +271,3 @@ class PPO(RslPPO):
             group["lr"] = self._lr
         self.learning_rate = float(self._lr)
         return result
-
-

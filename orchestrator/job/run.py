@@ -47,8 +47,8 @@ def run_trial(folder: Path) -> int:
     try:
         finished = runner.train(curves, stop)
     except Diverged as error:
-        _write_result(runner, "failed", f"diverged: {error}")
         print(f"diverged: {error}", flush=True)
+        _write_result(runner, "failed", f"diverged: {error}")
         return EXIT_FAILED
     finally:
         curves.close()

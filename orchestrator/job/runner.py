@@ -99,13 +99,18 @@ class Runner:
         }
         built = PPO.construct_algorithm(self.env.get_observations(), self.env, settings, self._device)
         assert isinstance(built, PPO)
+        _initialise(built.actor, last_gain=0.01)
+        _initialise(built.critic, last_gain=1.0)
         return built
 
     # -- the loop ---------------------------------------------------------------------------------------------------
 
     def train(self, curves: Curves, stop: Callable[[], bool]) -> bool:
-        """Train to the configured number of iterations. Returns False when ``stop()`` ended it before, with a checkpoint
-        written. Raises Diverged, after writing the curves of the iteration."""
+        """Train to the configured number of iterations.
+
+        Returns False when ``stop()`` ended it before, with a checkpoint written. Raises Diverged, after writing the
+        curves of the iteration.
+        """
         total, every = self.config.algorithm.iterations, self.config.algorithm.checkpoint_every
         observation = self.env.get_observations()
         self.algorithm.train_mode()
@@ -227,6 +232,16 @@ class Runner:
         self.evaluations = state["evaluations"]
         self.kl, self.learning_rate = state["kl"], state["learning_rate"]
         return True
+
+
+def _initialise(network: MLPModel, last_gain: float) -> None:
+    """Orthogonal weights, and a first policy that hardly moves (Andrychowicz et al. 2021, arXiv:2006.05990)."""
+    layers = [layer for layer in network.mlp if isinstance(layer, torch.nn.Linear)]
+    for layer in layers:
+        torch.nn.init.orthogonal_(layer.weight, last_gain if layer is layers[-1] else math.sqrt(2.0))
+        torch.nn.init.zeros_(layer.bias)
+    if network.distribution is not None:
+        network.distribution.init_mlp_weights(network.mlp)  # its own, where the spread comes from the network too
 
 
 def _flatten(prefix: str, results: dict[str, Estimate], *, bounds: bool) -> dict[str, float]:
