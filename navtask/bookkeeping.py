@@ -24,8 +24,10 @@ def take_actions(
     saturated: wp.array(dtype=wp.float64),
     steps: wp.array(dtype=wp.float64),
 ):
-    """Clip to [-1, 1], count what was clipped, and let the active rooms' clocks go on. A room whose action is not finite
-    is not sane, and stands still."""
+    """Clip to [-1, 1], count what was clipped, and let the active rooms' clocks go on.
+
+    A room whose action is not finite is not sane, and stands still.
+    """
     room = wp.tid()
     finite = bool(True)
     for axis in range(actions.shape[1]):
@@ -54,7 +56,7 @@ def name_ends(
     cause: wp.array2d(dtype=wp.bool),
     done: wp.array(dtype=wp.bool),
 ):
-    """``cause`` (N, 1 + ends + 1): diverged, the task's ends in their order, time limit; the first that holds, alone."""
+    """``cause`` (N, 1 + ends + 1): diverged, the task's own ends, time limit; the first that holds, alone."""
     room = wp.tid()
     last = cause.shape[1] - 1
     for c in range(last + 1):
@@ -129,8 +131,7 @@ class Bookkeeping:
             "saturated": zeros(num_actions, dtype=torch.float64),
             "steps": zeros(1, dtype=torch.float64),
         }
-        """Since they were last zeroed: by cause, by reward term, and length, of ended episodes; clipped actions by axis;
-        steps."""
+        """Since they were last zeroed. ``ended``: episodes by cause, their rewards by term, their length."""
         a = {name: wp.from_torch(tensor) for name, tensor in vars(self).items() if isinstance(tensor, torch.Tensor)}
         s = {name: wp.from_torch(tensor) for name, tensor in self.sums.items()}
         step_, age_, rewards_ = wp.from_torch(step), wp.from_torch(age), wp.from_torch(reward_sums)

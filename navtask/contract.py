@@ -26,8 +26,8 @@ def refilled() -> Any:
 class Episode:
     """All that an episode carries from step to step. A task adds its own tensors, (N,) or (N, K) or ``refilled()``.
 
-    ``reset`` zeroes the masked rows of every tensor, so nothing can hide between episodes; ``number`` alone lives on, and
-    fields made by ``refilled()`` are overwritten as a whole when the task reads its sensors anew.
+    ``reset`` zeroes the masked rows of every tensor, so nothing can hide between episodes; ``number`` alone lives on,
+    and fields made by ``refilled()`` are overwritten as a whole when the task reads its sensors anew.
     """
 
     number: torch.Tensor
@@ -58,7 +58,7 @@ class RewardSum:
     """The reward's terms, each already bound to its parameters: ``term(context) -> (N,)``."""
 
     names: list[str]
-    terms: list[Callable[[Any], torch.Tensor]]
+    terms: Sequence[Callable[[Any], torch.Tensor]]
     weights: torch.Tensor
     """(terms,), or (N, terms) where rooms are weighted differently."""
 
@@ -67,8 +67,8 @@ class VecTask(VecEnv, ABC):
     """N rooms stepped together; rsl_rl's ``VecEnv`` with the guarantees that it leaves open.
 
     Within a step everything belongs to one instant: the bodies move; kinematics, contacts and sensors are read once;
-    ends, rewards and observation come from that reading; then the rooms that ended are reset, and only their observation
-    is refreshed. ``extras`` of a step:
+    ends, rewards and observation come from that reading; then the rooms that ended are reset, and only their
+    observation is refreshed. ``extras`` of a step:
 
     - ``time_outs`` (N,) bool: the time limit alone ended the episode. ``dones`` is the union with ``terminated``.
     - ``terminated`` (N,) bool, and of these ``success`` (N,) bool.
@@ -124,7 +124,7 @@ class VecTask(VecEnv, ABC):
         """Move the active rooms by one control step under clipped ``actions`` (N, A) and read every sensor once.
 
         Fills in ``ends`` (N, ends) bool: which end, if any, this instant is (they may overlap, the order of ``ends``
-        decides), and ``finite`` (N,) bool. Where the state is not finite, everything read stays that of the last instant.
+        decides), and ``finite`` (N,) bool. Where the state is not finite, all that is read stays as it was.
         """
 
     @abstractmethod
@@ -150,8 +150,8 @@ class VecTask(VecEnv, ABC):
     # -- what is the same for all -----------------------------------------------------------------------------------
 
     @property
-    def episode_length_buf(self) -> torch.Tensor:  # type: ignore[override]
-        """(N,) what the time limit counts. Set it to spread the first episodes' ages; those are left out of statistics."""
+    def episode_length_buf(self) -> torch.Tensor:
+        """(N,) what the time limit counts. Set it to spread the first episodes' ages; statistics leave those out."""
         return self.episode.age
 
     @episode_length_buf.setter

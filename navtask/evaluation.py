@@ -143,7 +143,7 @@ class Evaluator:
         for step in range(env.max_episode_length):
             active = env.active
             before, action_before = env.truth.pose[:, :2].clone(), env.episode.action.clone()
-            observation, _, dones, extras = env.step(policy(observation))
+            observation, _, _, extras = env.step(policy(observation))
             path += active * (env.truth.pose[:, :2] - before).norm(dim=-1)
             closest = torch.where(active, torch.minimum(closest, env.truth.clearance), closest)
             if step > 0:

@@ -100,9 +100,7 @@ OBSERVATIONS: Registry[ObservationTerm] = Registry("observation term", "navtask.
 REWARDS: Registry[RewardTerm] = Registry("reward term", "navtask.nav.rewards")
 
 
-def deployable(
-    *, width: int | Callable[[Any], int], mirror: tuple[int, ...] | str
-) -> Callable[[Function], Function]:
+def deployable(*, width: int | Callable[[Any], int], mirror: tuple[int, ...] | str) -> Callable[[Function], Function]:
     """Register ``f(sensed, **params) -> (N, width)``: what a real robot has. Goes to the group ``policy``."""
     return _observation("policy", width, mirror, ("sensed",))
 

@@ -94,7 +94,10 @@ def _check(condition: bool, key: str, value: object, expected: str) -> None:
 def validate_rooms(rooms: RoomsConfig, robot_radius: float, key: str = "task.rooms") -> None:
     """Raise ConfigError unless rooms can be drawn from these settings."""
     _check(
-        len(rooms.size) == 2 and min(rooms.size) >= 2.0, f"{key}.size", rooms.size, "two lengths of at least 2 m, [x, y]"
+        len(rooms.size) == 2 and min(rooms.size) >= 2.0,
+        f"{key}.size",
+        rooms.size,
+        "two lengths of at least 2 m, [x, y]",
     )
     low, high = (rooms.obstacles * 2)[:2] if rooms.obstacles else (1, 0)
     _check(
@@ -173,12 +176,12 @@ def validate(config: NavConfig) -> None:
         "at least one DEPLOYABLE term for the actor",
     )
     for name, reward in config.rewards.items():
-        term = REWARDS.get(name, "task.rewards")
+        registered = REWARDS.get(name, "task.rewards")
         _check(
             reward.weight == reward.weight and abs(reward.weight) != float("inf"),
             f"task.rewards.{name}.weight",
             reward.weight,
             "a finite number",
         )
-        check_params(term.function, reward.params, f"task.rewards.{name}.params")
+        check_params(registered.function, reward.params, f"task.rewards.{name}.params")
     _check(bool(config.rewards), "task.rewards", "{}", "at least one reward term")

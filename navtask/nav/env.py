@@ -1,6 +1,6 @@
 """The navigation task as a vectorised environment."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -345,7 +345,8 @@ def draw_ages(seed: int, stream: int, first_room: int, limit: int, ages: wp.arra
     ages[room] = wp.int64(random.uniform4(key, random.AGES, 0)[0] * float(limit))
 
 
-def _launch_ages(num: int, limit: int, device: torch.device, *, seed: int, stream: int, first_room: int) -> torch.Tensor:
+def _launch_ages(num: int, limit: int, device: torch.device, **key: int) -> torch.Tensor:
     ages = torch.zeros(num, dtype=torch.int64, device=device)
-    wp.launch(draw_ages, dim=num, inputs=[seed, stream, first_room, limit, wp.from_torch(ages)], device=str(device))
+    inputs = [key["seed"], key["stream"], key["first_room"], limit, wp.from_torch(ages)]
+    wp.launch(draw_ages, dim=num, inputs=inputs, device=str(device))
     return ages

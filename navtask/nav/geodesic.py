@@ -15,7 +15,7 @@ cells: the way round is then taken. Lengths are never too short but for rounding
 
 # Kernels are not quite Python: a variable that a loop changes is declared by int(0), `and` computes both sides, and
 # array types are calls.
-# ruff: noqa: SIM102, UP018, RUF046
+# ruff: noqa: SIM102
 # mypy: disable-error-code="valid-type,operator,arg-type,call-overload,attr-defined,misc,assignment"
 
 import hashlib

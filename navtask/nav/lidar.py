@@ -14,7 +14,6 @@ from navtask import random
 from navtask.nav.config import LidarConfig, RoomsConfig
 from navtask.nav.scene import Rooms, Slots, distance_to_slot
 
-
 wp.set_module_options({"enable_backward": False})
 
 
@@ -32,7 +31,7 @@ def ray_to_circle(o: wp.vec2, d: wp.vec2, radius: float) -> float:
 
 @wp.func
 def ray_to_box(o: wp.vec2, d: wp.vec2, half: wp.vec2) -> float:
-    """Distance along the unit ray o + t d to an axis-aligned box about the origin, from outside (slabs); FAR for a miss, m."""
+    """Distance along the unit ray o + t d to an axis-aligned box about the origin, from outside; FAR for a miss, m."""
     inv_x = 1.0 / d[0]
     inv_y = 1.0 / d[1]
     tx = -o[0] * inv_x
@@ -206,8 +205,8 @@ class Lidar:
     """Scans N rooms at once from their robots' poses.
 
     ``clean`` and ``noisy`` are (N, beams) ranges in m (the same tensor where there is no noise), ``shortest`` (N,) the
-    shortest of ``noisy``, ``clearance`` (N,) the distance from the robot's centre to the nearest surface in m, ``nearest``
-    (N, 2) the body-frame unit vector to it. All live: refreshed by ``scan`` in the masked rooms only.
+    shortest of ``noisy``, ``clearance`` (N,) the distance from the robot's centre to the nearest surface in m,
+    ``nearest`` (N, 2) the body-frame unit vector to it. All live: refreshed by ``scan`` in the masked rooms only.
     """
 
     def __init__(
@@ -261,9 +260,7 @@ class Lidar:
         ]
 
         def record(first: int, end: int) -> wp.Launch:
-            return wp.launch(
-                scan_rooms, dim=end - first, inputs=[first, *inputs], device=str(device), record_cmd=True
-            )
+            return wp.launch(scan_rooms, dim=end - first, inputs=[first, *inputs], device=str(device), record_cmd=True)
 
         # A kernel on the CPU runs on one thread: parts of the rooms are scanned side by side instead. On a GPU, and for
         # a few rooms, one launch it is.

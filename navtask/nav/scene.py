@@ -417,4 +417,3 @@ class GeomWriter:
         """Refresh the fields of the masked rooms, (N,) bool."""
         self._mask.copy_(mask)
         self._launch.launch()
-

@@ -65,11 +65,11 @@ def drive(
     goal_distance_before: wp.array(dtype=wp.float32),
     ctrl: wp.array(dtype=wp.vec3),
 ):
-    """Turn body-frame actions into what the world-frame joints are told, and keep what terms compare the next instant to.
+    """Turn body-frame actions into what the world-frame joints are told, and keep what the next instant is compared to.
 
     Held over a control step of length T, the command must point, on average, where the body does. The mean heading is
-    theta + w T/2 + (w0 - w) lag, and the servos trail by w lag more: theta + w T/2 + w0 lag, with w the commanded and w0
-    the present yaw rate.
+    theta + w T/2 + (w0 - w) lag, and the servos trail by w lag more: theta + w T/2 + w0 lag, with w the commanded and
+    w0 the present yaw rate.
     """
     room = wp.tid()
     for axis in range(3):
@@ -109,8 +109,8 @@ def read_pose(
 ):
     """Body-frame readings of the masked rooms; where the state is not finite the last reading stays.
 
-    ``ends`` is in the order of ``NavEnv.ends``: collision, out of bounds, success. Places go to ``trail`` twice, half its
-    length apart, so that those before them always lie in front of the second.
+    ``ends`` is in the order of ``NavEnv.ends``: collision, out of bounds, success. Places go to ``trail`` twice, half
+    its length apart, so that those before them always lie in front of the second.
     """
     room = wp.tid()
     if not mask[room]:
