@@ -686,6 +686,14 @@ class TestWithoutAutoReset:
                 assert torch.equal(a[name][running], b[name][running]), name
             running &= ~a["done"]
 
+    def test_goes_on_exactly_from_a_state(self, make_env):
+        env, other = (make_env(short(2.0), num_envs=32, auto_reset=False) for _ in range(2))
+        rollout(env, actions(32, 8))
+        assert 0 < env.active.sum() < 32
+        other.load(env.state())
+        assert torch.equal(other.active, env.active)
+        assert_same(rollout(other, actions(32, 8, seed=1)), rollout(env, actions(32, 8, seed=1)))
+
     def test_a_room_that_ended_shows_its_last_observation(self, make_env):
         config = short(1.0)
         config.observations["action_prev"].enabled = True
