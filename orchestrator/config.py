@@ -59,7 +59,9 @@ class AlgorithmConfig:
     schedule: str = MISSING
     """``adaptive`` (steers the KL to ``desired_kl``) or ``fixed``."""
     desired_kl: float = MISSING
-    """KL between old and new policy that the adaptive schedule aims at."""
+    """KL between old and new policy that the adaptive schedule aims at, at the start."""
+    desired_kl_end: float = MISSING
+    """And at the end; in between it goes linearly. Smaller steps at the end keep the policy from wandering."""
     clip_param: float = MISSING
     """Clip range of the probability ratio and of the value loss."""
     gamma: float = MISSING
@@ -357,7 +359,7 @@ def _validate_learning(config: Config) -> None:
         value = getattr(a, key)
         bounds = f"{low:g} to {high:g}" if math.isfinite(high) else f"a finite number, at least {low:g}"
         _check(low <= value <= high and math.isfinite(value), f"algorithm.{key}", value, bounds)
-    for key in ("desired_kl", "clip_param", "max_grad_norm"):
+    for key in ("desired_kl", "desired_kl_end", "clip_param", "max_grad_norm"):
         value = getattr(a, key)
         _check(value > 0 and math.isfinite(value), f"algorithm.{key}", value, "a finite number above 0")
     _one_of("algorithm.schedule", a.schedule, SCHEDULES)

@@ -53,8 +53,10 @@ def _unknown_key(key: str, overrides: Sequence[str]) -> str:
         return f"{typed}: a sweep is added to the config, with a plus: +{typed}"
     if key.startswith("sweep.") and not any(o.startswith("+sweep=") for o in overrides):
         return f"{typed}: there is no sweep to change; choose one with +sweep=<name>"
-    add = f"; +{typed} adds it" if key.startswith(("sweep.params.", "task.rewards.", "task.observations.")) else ""
-    return f"{typed}: the config has no '{key}'{nearest(key, _known_keys()) or add}"
+    known = _known_keys()
+    if key in known:
+        return f"{typed}: an entry that is not there yet is added with a plus: +{typed}"
+    return f"{typed}: the config has no '{key}'{nearest(key, known)}"
 
 
 def _wrong_value(override: str, cause: BaseException | None, overrides: Sequence[str]) -> str:

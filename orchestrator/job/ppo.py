@@ -46,6 +46,7 @@ class PPO(RslPPO):
         critic: MLPModel,
         storage: RolloutStorage,
         *,
+        desired_kl_end: float | None = None,
         bootstrap: str = "final_obs",
         symmetry: str = "none",
         mirror_loss_coeff: float = 0.0,
@@ -53,6 +54,7 @@ class PPO(RslPPO):
         **kwargs: Any,
     ):
         super().__init__(actor, critic, storage, **kwargs)
+        self._kl_start, self._kl_end = self.desired_kl, desired_kl_end or self.desired_kl
         self._bootstrap_final = bootstrap == "final_obs"
         self._augment = symmetry in ("augmentation", "both")
         self._mirror_loss_coeff = mirror_loss_coeff if symmetry in ("mirror_loss", "both") else 0.0
@@ -67,6 +69,10 @@ class PPO(RslPPO):
         )
         self.trace: Trace | None = None
         """Of the last update."""
+
+    def anneal(self, progress: float) -> None:
+        """Set the desired KL for a share ``progress`` in [0, 1] of the training."""
+        self.desired_kl = self._kl_start + progress * (self._kl_end - self._kl_start)
 
     def act(self, obs: TensorDict) -> torch.Tensor:
         """Sample actions (N, A) for observations; what else a transition needs is computed at the rollout's end."""

@@ -79,6 +79,7 @@ class Runner:
                 "learning_rate": algorithm.learning_rate,
                 "schedule": algorithm.schedule,
                 "desired_kl": algorithm.desired_kl,
+                "desired_kl_end": algorithm.desired_kl_end,
                 "clip_param": algorithm.clip_param,
                 "gamma": algorithm.gamma,
                 "lam": algorithm.lam,
@@ -123,6 +124,7 @@ class Runner:
                     self.algorithm.process_env_step(observation, rewards, dones, extras)
                 self.algorithm.compute_returns(observation)
             collected = time.perf_counter()
+            self.algorithm.anneal(self.iteration / total)
             metrics = self.algorithm.update()
             learned = time.perf_counter()
             self.iteration += 1
