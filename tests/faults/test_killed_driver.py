@@ -43,6 +43,8 @@ def kill_at(owner: Any, name: str, when: str, call: int) -> Callable[[], None]:
 
 MOMENTS = {
     "study begun, no storage": kill_at(sweep, "Study", "before", 1),
+    "storage half made": kill_at(optuna.storages._rdb.storage._VersionManager, "__init__", "before", 1),
+    "storage made, no study in it": kill_at(optuna, "create_study", "before", 1),
     "storage there, nothing asked": kill_at(study.Study, "__init__", "after", 1),
     "a trial has its row, nothing drawn": kill_at(study.Study, "complete", "before", 2),
     "half of it drawn": kill_at(optuna.trial.Trial, "_suggest", "after", 14),

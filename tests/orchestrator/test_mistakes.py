@@ -60,6 +60,7 @@ MISTAKES = {
     "zero trials": ([SWEEP, "sweep.n_trials=0"], ["sweep.n_trials=0", "at least 1"]),
     "trials in words": ([SWEEP, "sweep.n_trials=many"], ["sweep.n_trials=many", "whole number"]),
     "setting of a sweep that doesn't exist": ([SWEEP, "sweep.n_trial=3"], ["did you mean 'sweep.n_trials'?"]),
+    "space without plus": ([SWEEP, 'sweep.params={seed: "choice(1,2)"}'], ["with a plus: +sweep.params={seed"]),
     "path that doesn't exist": (
         [SWEEP, '+sweep.params={algorithm.gama: "interval(0.9, 0.99)"}'],
         ["algorithm.gama", "did you mean 'algorithm.gamma'?"],

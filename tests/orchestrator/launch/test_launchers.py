@@ -220,6 +220,16 @@ def test_local_slots_are_cores_by_threads_per_job() -> None:
     assert harness.launcher(config).threads == cores
 
 
+def test_slots_on_gpus_are_gpus_by_jobs_per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.launch.local.gpu_count", lambda: 2)
+    config = harness.configure(Path("/nonexistent"), "launcher.jobs_per_gpu=3").launcher
+    launcher = LocalLauncher(config, "cuda", single=False)
+    assert launcher.slots == 6
+    assert sorted(slot.gpu for slot in launcher._free) == [0, 0, 0, 1, 1, 1]
+    assert {slot.gpu for slot in LocalLauncher(config, "cuda:1", single=False)._free} == {1}
+    assert LocalLauncher(config, "cuda", single=True).slots == 1
+
+
 def test_a_class_that_is_no_launcher_is_refused() -> None:
     from orchestrator.errors import UserError
 
