@@ -687,8 +687,9 @@ class TestWithoutAutoReset:
             running &= ~a["done"]
 
     def test_goes_on_exactly_from_a_state(self, make_env):
-        env, other = (make_env(short(2.0), num_envs=32, auto_reset=False) for _ in range(2))
-        rollout(env, actions(32, 8))
+        env, other = (make_env(short(6.0), num_envs=32, auto_reset=False) for _ in range(2))
+        for _ in range(25):
+            env.step(towards_goal(env))
         assert 0 < env.active.sum() < 32
         other.load(env.state())
         assert torch.equal(other.active, env.active)
