@@ -49,8 +49,8 @@ def write(spec: TrialSpec) -> None:
     aside = spec.folder.with_name(f".{spec.folder.name}.{os.getpid()}")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    (aside / CONFIG).write_text(as_yaml(redact_tree(to_plain(spec.config))))
-    (aside / SPEC).write_text(_as_json(spec))
+    write_aside(aside / CONFIG, as_yaml(redact_tree(to_plain(spec.config))))
+    write_aside(aside / SPEC, _as_json(spec))
     if spec.folder.exists():
         shutil.rmtree(aside)
         raise FileExistsError(f"{spec.folder} exists")
