@@ -11,6 +11,7 @@ It wakes when a job ends or a signal comes, and twice a second to look at the me
 import multiprocessing.connection
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -116,6 +117,9 @@ class Driver:
 
     def run(self) -> int:
         """Drive. Returns 0, or 128 + the signal that ended it; raises UserError, with nothing changed, before."""
+        # The recorder's thread may be at work when a slot comes free: at the usual 5 ms it would keep this one waiting
+        # after each of the dozens of statements that a proposal takes.
+        sys.setswitchinterval(0.0005)
         self._search.open()
         try:
             with _Signals(self._signals) as self._noticed:
