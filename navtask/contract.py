@@ -172,6 +172,8 @@ class VecTask(VecEnv, ABC):
 
     def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict[str, Any]]:
         """One control step under ``actions`` (N, A). Returns observation, rewards (N,), dones (N,) bool and extras."""
+        if actions.shape != (self.num_envs, self.num_actions):
+            raise ValueError(f"actions are {tuple(actions.shape)}, not ({self.num_envs}, {self.num_actions})")
         episode, books, active = self.episode, self._books, self.active
         self._advance(books.take(actions, active), books.ends, books.finite)
         books.name_ends()

@@ -165,7 +165,8 @@ class Evaluator:
     def metrics(self, episodes: Episodes) -> dict[str, Estimate]:
         """Every metric of the evaluation by its name; times in s, lengths in m.
 
-        - ``spl``: success weighted by path length, l / max(p, l) (Anderson et al. 2018, arXiv:1807.06757).
+        - ``spl``: success weighted by path length, l / max(p, l) (Anderson et al. 2018, arXiv:1807.06757). The shortest
+          length l ends at the goal, a success within ``goal_radius`` of it: a detour of that much is forgiven.
         - ``sct``: success weighted by completion time, t* / max(t, t*), t* = l / v_max (Yokoyama, Ha, Batra 2021,
           arXiv:2103.08022).
         - ``barn_score``: t* / clip(t, 2 t*, 8 t*) of successes, at most 0.5 (BARN challenge, Xiao et al. 2022).

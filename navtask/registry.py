@@ -15,6 +15,9 @@ from navtask.errors import ConfigError
 
 Function = Callable[..., torch.Tensor]
 
+Bounds = Mapping[str, tuple[float, float]]
+"""Parameter -> least and greatest value that makes sense."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ObservationTerm:
@@ -26,6 +29,7 @@ class ObservationTerm:
     width: int | Callable[[Any], int]
     """Number of values, or a function of the task's config that tells it before the first step."""
     function: Function
+    bounds: Bounds
     mirror: tuple[int, ...] | str
     """What a left-right reflection of the world does to the values: a sign for each, or ``beams``: the values belong to
     directions evenly over 360 degrees, the first of them forward."""
@@ -50,6 +54,7 @@ class RewardTerm:
 
     name: str
     function: Function
+    bounds: Bounds
     trail: str | None
     """Name of the parameter that tells how many steps of the robot's trail the term looks back on."""
 
@@ -100,35 +105,47 @@ OBSERVATIONS: Registry[ObservationTerm] = Registry("observation term", "navtask.
 REWARDS: Registry[RewardTerm] = Registry("reward term", "navtask.nav.rewards")
 
 
-def deployable(*, width: int | Callable[[Any], int], mirror: tuple[int, ...] | str) -> Callable[[Function], Function]:
+def deployable(
+    *, width: int | Callable[[Any], int], mirror: tuple[int, ...] | str, bounds: Bounds | None = None
+) -> Callable[[Function], Function]:
     """Register ``f(sensed, **params) -> (N, width)``: what a real robot has. Goes to the group ``policy``."""
-    return _observation("policy", width, mirror, ("sensed",))
+    return _observation("policy", width, mirror, bounds, ("sensed",))
 
 
-def sim_only(*, width: int | Callable[[Any], int], mirror: tuple[int, ...] | str) -> Callable[[Function], Function]:
+def sim_only(
+    *, width: int | Callable[[Any], int], mirror: tuple[int, ...] | str, bounds: Bounds | None = None
+) -> Callable[[Function], Function]:
     """Register ``f(sensed, truth, **params) -> (N, width)``: what only a simulator has. Goes to ``privileged``."""
-    return _observation("privileged", width, mirror, ("sensed", "truth"))
+    return _observation("privileged", width, mirror, bounds, ("sensed", "truth"))
 
 
-def reward(trail: str | None = None) -> Callable[[Function], Function]:
-    """Register ``f(context, **params) -> (N,)`` as a reward term under the function's name."""
+def reward(*, trail: str | None = None, bounds: Bounds | None = None) -> Callable[[Function], Function]:
+    """Register ``f(context, **params) -> (N,)`` as a reward term under the function's name.
+
+    ``bounds`` are those of its parameters; ``trail`` names the parameter that tells how many steps it looks back.
+    """
 
     def register(function: Function) -> Function:
         _check_signature(function, ("context",))
-        REWARDS.add(RewardTerm(name=function.__name__, function=function, trail=trail))
+        REWARDS.add(RewardTerm(name=function.__name__, function=function, trail=trail, bounds=bounds or {}))
         return function
 
     return register
 
 
 def _observation(
-    group: str, width: int | Callable[[Any], int], mirror: tuple[int, ...] | str, sources: tuple[str, ...]
+    group: str,
+    width: int | Callable[[Any], int],
+    mirror: tuple[int, ...] | str,
+    bounds: Bounds | None,
+    sources: tuple[str, ...],
 ) -> Callable[[Function], Function]:
     def register(function: Function) -> Function:
         _check_signature(function, sources)
-        OBSERVATIONS.add(
-            ObservationTerm(name=function.__name__, group=group, width=width, function=function, mirror=mirror)
+        term = ObservationTerm(
+            name=function.__name__, group=group, width=width, function=function, mirror=mirror, bounds=bounds or {}
         )
+        OBSERVATIONS.add(term)
         return function
 
     return register
@@ -146,9 +163,9 @@ def _check_signature(function: Function, sources: tuple[str, ...]) -> None:
         )
 
 
-def check_params(function: Function, params: Mapping[str, Any], key: str) -> None:
-    """Raise ConfigError when ``params`` are not exactly what the term's keyword arguments allow."""
-    keywords = {p.name: p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
+def check_params(term: ObservationTerm | RewardTerm, params: Mapping[str, Any], key: str) -> None:
+    """Raise ConfigError when ``params`` are not what the term's keyword arguments and their bounds allow."""
+    keywords = {p.name: p for p in inspect.signature(term.function).parameters.values() if p.kind is p.KEYWORD_ONLY}
     for name, value in params.items():
         if name not in keywords:
             expected = f"one of {', '.join(keywords)}" if keywords else "no parameters"
@@ -156,6 +173,10 @@ def check_params(function: Function, params: Mapping[str, Any], key: str) -> Non
         annotation = keywords[name].annotation
         if not _fits(value, annotation):
             raise ConfigError(f"{key}.{name}", value, getattr(annotation, "__name__", str(annotation)))
+        if value is not None and name in term.bounds:
+            low, high = term.bounds[name]
+            if not low <= value <= high:
+                raise ConfigError(f"{key}.{name}", value, f"{low:g} to {high:g}")
     for name, parameter in keywords.items():
         if parameter.default is parameter.empty and name not in params:
             raise ConfigError(f"{key}.{name}", None, "a value; this parameter has no default")

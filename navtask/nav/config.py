@@ -3,6 +3,7 @@
 Importing this module is cheap (no torch), so that a settings mistake is told at once.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,6 +87,10 @@ class NavConfig:
     rewards: dict[str, RewardTermConfig]
 
 
+ROOM_MAX = 90.0
+"""Greatest length of a room, m; unused obstacles wait beyond it."""
+
+
 def _check(condition: bool, key: str, value: object, expected: str) -> None:
     if not condition:
         raise ConfigError(key, value, expected)
@@ -94,10 +99,10 @@ def _check(condition: bool, key: str, value: object, expected: str) -> None:
 def validate_rooms(rooms: RoomsConfig, robot_radius: float, key: str = "task.rooms") -> None:
     """Raise ConfigError unless rooms can be drawn from these settings."""
     _check(
-        len(rooms.size) == 2 and min(rooms.size) >= 2.0,
+        len(rooms.size) == 2 and all(2.0 <= length <= ROOM_MAX for length in rooms.size),
         f"{key}.size",
         rooms.size,
-        "two lengths of at least 2 m, [x, y]",
+        f"two lengths of 2 to {ROOM_MAX:g} m, [x, y]",
     )
     low, high = (rooms.obstacles * 2)[:2] if rooms.obstacles else (1, 0)
     _check(
@@ -107,10 +112,10 @@ def validate_rooms(rooms: RoomsConfig, robot_radius: float, key: str = "task.roo
         "[fewest, most] with 0 <= fewest <= most <= 64",
     )
     _check(
-        len(rooms.half_size) == 2 and 0 < rooms.half_size[0] <= rooms.half_size[1],
+        len(rooms.half_size) == 2 and 0.05 <= rooms.half_size[0] <= rooms.half_size[1] <= ROOM_MAX,
         f"{key}.half_size",
         rooms.half_size,
-        "[least, greatest] in m, with 0 < least <= greatest",
+        f"[least, greatest] in m, with 0.05 <= least <= greatest <= {ROOM_MAX:g}",
     )
     _check(
         rooms.gap > 2 * robot_radius,
@@ -118,13 +123,19 @@ def validate_rooms(rooms: RoomsConfig, robot_radius: float, key: str = "task.roo
         rooms.gap,
         f"more than the robot's diameter, {2 * robot_radius:g} m, so that every goal can be reached",
     )
-    _check(rooms.margin >= 0, f"{key}.margin", rooms.margin, "at least 0 m")
-    diagonal = (rooms.size[0] ** 2 + rooms.size[1] ** 2) ** 0.5
+    # Start and goal lie in this inner rectangle; where no free place is found, in opposite corners of it.
+    inner = [length - 2 * (robot_radius + rooms.margin) for length in rooms.size]
     _check(
-        0 <= rooms.goal_distance < 0.7 * diagonal,
+        rooms.margin >= 0 and min(inner) > 0,
+        f"{key}.margin",
+        rooms.margin,
+        f"0 to below {min(rooms.size) / 2 - robot_radius:g} m, half the room less the robot's radius",
+    )
+    _check(
+        0 <= rooms.goal_distance <= 0.7 * math.hypot(*inner),
         f"{key}.goal_distance",
         rooms.goal_distance,
-        f"0 to {0.7 * diagonal:.1f} m, 0.7 of the room's diagonal",
+        f"0 to {0.7 * math.hypot(*inner):.1f} m, 0.7 of the diagonal that start and goal may lie on",
     )
     _check(rooms.tries >= 1, f"{key}.tries", rooms.tries, "at least 1")
 
@@ -146,7 +157,12 @@ def validate(config: NavConfig) -> None:
         lidar.max_range,
         f"more than the robot's radius, {ROBOT.radius} m",
     )
-    _check(lidar.noise_std >= 0, "task.lidar.noise_std", lidar.noise_std, "at least 0 m")
+    _check(
+        0 <= lidar.noise_std <= lidar.max_range,
+        "task.lidar.noise_std",
+        lidar.noise_std,
+        f"0 to the maximum range, {lidar.max_range:g} m",
+    )
     _check(0 <= lidar.dropout < 1, "task.lidar.dropout", lidar.dropout, "a share, 0 to below 1")
     _check(0 < config.physics_dt <= 0.05, "task.physics_dt", config.physics_dt, "above 0, at most 0.05 s")
     substeps = config.control_dt / config.physics_dt
@@ -157,18 +173,18 @@ def validate(config: NavConfig) -> None:
         f"a multiple of task.physics_dt={config.physics_dt:g}",
     )
     _check(
-        config.episode_length >= 2 * config.control_dt,
+        2 * config.control_dt <= config.episode_length <= 1e5 * config.control_dt,
         "task.episode_length",
         config.episode_length,
-        "at least two control steps",
+        "2 to 100,000 control steps",
     )
-    _check(config.goal_radius > 0, "task.goal_radius", config.goal_radius, "above 0 m")
-    _check(config.goal_distance_scale > 0, "task.goal_distance_scale", config.goal_distance_scale, "above 0 m")
-    _check(config.reward_scale > 0, "task.reward_scale", config.reward_scale, "above 0")
+    for name in ("goal_radius", "goal_distance_scale", "reward_scale"):
+        value = getattr(config, name)
+        _check(0 < value < math.inf, f"task.{name}", value, "above 0, and finite")
     _check(1 <= config.history <= 16, "task.history", config.history, "1 to 16")
     for name, term in config.observations.items():
         OBSERVATIONS.get(name, "task.observations")
-        check_params(OBSERVATIONS.get(name).function, term.params, f"task.observations.{name}.params")
+        check_params(OBSERVATIONS.get(name), term.params, f"task.observations.{name}.params")
     _check(
         any(t.enabled and OBSERVATIONS.get(n).group == "policy" for n, t in config.observations.items()),
         "task.observations",
@@ -178,10 +194,10 @@ def validate(config: NavConfig) -> None:
     for name, reward in config.rewards.items():
         registered = REWARDS.get(name, "task.rewards")
         _check(
-            reward.weight == reward.weight and abs(reward.weight) != float("inf"),
+            isinstance(reward.weight, int | float) and math.isfinite(reward.weight),
             f"task.rewards.{name}.weight",
             reward.weight,
             "a finite number",
         )
-        check_params(registered.function, reward.params, f"task.rewards.{name}.params")
+        check_params(registered, reward.params, f"task.rewards.{name}.params")
     _check(bool(config.rewards), "task.rewards", "{}", "at least one reward term")

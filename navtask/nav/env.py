@@ -144,6 +144,7 @@ class NavEnv(VecTask):
             drive,
             dim=num_envs,
             inputs=[
+                wp.from_torch(self._books.active),
                 wp.from_torch(self._books.clipped),
                 wp.from_torch(self.truth.pose, dtype=wp.vec3),
                 wp.from_torch(self.sensed.omega),

@@ -53,7 +53,7 @@ def away_from_zero(x: float) -> float:
 
 @wp.func
 def rough_atan2(y: float, x: float) -> float:
-    """atan2 to within 4e-3 rad, much cheaper; only used to choose which beams to test."""
+    """atan2 to within 5e-3 rad, much cheaper; only used to choose which beams to test."""
     ax = wp.abs(x)
     ay = wp.abs(y)
     ratio = wp.min(ax, ay) / wp.max(wp.max(ax, ay), 1.0e-9)
@@ -155,7 +155,7 @@ def scan_rooms(
                         cos_yaw * offset[1] - sin_yaw * offset[0], cos_yaw * offset[0] + sin_yaw * offset[1]
                     )
                     x = bound / distance
-                    spread = x + 0.5707964 * x * x * x + 0.005
+                    spread = x + 0.5707964 * x * x * x + 0.006
                     first = int(wp.ceil((bearing - spread) / spacing))
                     count = wp.min(num, int(wp.floor((bearing + spread) / spacing)) - first + 1)
                     if first < 0:

@@ -45,7 +45,7 @@ def goal(context: RewardContext) -> torch.Tensor:
     return context.success.float()
 
 
-@reward()
+@reward(bounds={"gamma": (0, 1)})
 def progress(context: RewardContext, *, gamma: float | None = None) -> torch.Tensor:
     """d(t-1) - d(t), m; with ``gamma`` the potential-based shaping d(t-1) - gamma d(t) (Ng, Harada, Russell 1999)."""
     nearer = context.goal_distance_before - context.sensed.goal_distance
@@ -67,7 +67,7 @@ def time(context: RewardContext) -> torch.Tensor:
     return torch.ones_like(context.sensed.goal_distance)
 
 
-@reward()
+@reward(bounds={"safe_dist": (0.01, 100)})
 def near_obstacle(context: RewardContext, *, safe_dist: float = 0.25) -> torch.Tensor:
     """clip((safe - shortest beam) / safe, 0, 1); distances from the body's centre, m."""
     return ((safe_dist - context.sensed.shortest) / safe_dist).clamp(0.0, 1.0)
@@ -79,13 +79,13 @@ def action_smooth(context: RewardContext) -> torch.Tensor:
     return (context.action - context.action_before).square().sum(-1)
 
 
-@reward()
+@reward(bounds={"thresh": (-1, 1)})
 def backward(context: RewardContext, *, thresh: float = -0.05) -> torch.Tensor:
     """max(0, thresh - commanded forward), in units of the action."""
     return (thresh - context.action[:, 0]).clamp(min=0.0)
 
 
-@reward(trail="window")
+@reward(trail="window", bounds={"window": (1, 10_000), "min_move": (0, 100)})
 def stuck(context: RewardContext, *, window: int = 25, min_move: float = 0.30) -> torch.Tensor:
     """1 when the net move over ``window`` steps is below ``min_move`` m, once the episode is that old."""
     moved = (context.truth.pose[:, :2] - context.place_before(window)).square_().sum(-1)

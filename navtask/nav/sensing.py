@@ -50,6 +50,8 @@ class Truth:
 
 @wp.kernel
 def drive(
+    # which rooms
+    active: wp.array(dtype=wp.bool),
     # in
     actions: wp.array2d(dtype=wp.float32),
     pose: wp.array(dtype=wp.vec3),
@@ -72,6 +74,8 @@ def drive(
     w0 the present yaw rate.
     """
     room = wp.tid()
+    if not active[room]:
+        return
     for axis in range(3):
         action_before[room, axis] = action[room, axis]
         action[room, axis] = actions[room, axis]

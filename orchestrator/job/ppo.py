@@ -54,7 +54,8 @@ class PPO(RslPPO):
         **kwargs: Any,
     ):
         super().__init__(actor, critic, storage, **kwargs)
-        self._kl_start, self._kl_end = self.desired_kl, desired_kl_end or self.desired_kl
+        self._kl_start = float(kwargs["desired_kl"])
+        self._kl_end = self._kl_start if desired_kl_end is None else desired_kl_end
         self._bootstrap_final = bootstrap == "final_obs"
         self._augment = symmetry in ("augmentation", "both")
         self._mirror_loss_coeff = mirror_loss_coeff if symmetry in ("mirror_loss", "both") else 0.0

@@ -111,10 +111,6 @@ def test_free_motion_is_the_exact_one(backend):
         v = worlds.physics.qvel.double().numpy()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a servo at its force limit is integrated explicitly: at 0.02 s, 200 N turn +1.5 m/s into -2.5 m/s",
-)
 def test_turning_round_at_full_speed_is_the_exact_motion(backend):
     """The greatest change of speed there is: the servos must not overshoot."""
     worlds = Worlds(backend, 1)
