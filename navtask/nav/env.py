@@ -209,7 +209,7 @@ class NavEnv(VecTask):
     def _sense(self, mask: torch.Tensor, *, begins: bool) -> None:
         self._mask.copy_(mask)
         self._read_pose[begins].launch()
-        self._lidar.scan(mask, self.truth.pose)
+        self._lidar.scan(mask, self.truth.pose, few=begins)
 
     def _reward_context(self, cause: torch.Tensor) -> RewardContext:
         _, collision, outside, success, truncated = cause.unbind(-1)

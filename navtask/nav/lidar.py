@@ -262,18 +262,22 @@ class Lidar:
         def record(first: int, end: int) -> wp.Launch:
             return wp.launch(scan_rooms, dim=end - first, inputs=[first, *inputs], device=str(device), record_cmd=True)
 
+        self._whole = record(0, num)
         # A kernel on the CPU runs on one thread: parts of the rooms are scanned side by side instead. On a GPU, and for
         # a few rooms, one launch it is.
         parts = threads if device.type == "cpu" and num >= 64 * threads else 1
         edges = [num * part // parts for part in range(parts + 1)]
-        self._launches = [record(first, end) for first, end in itertools.pairwise(edges)]
+        self._parts = [record(first, end) for first, end in itertools.pairwise(edges)] if parts > 1 else [self._whole]
         self._pool = ThreadPoolExecutor(parts - 1, thread_name_prefix="lidar") if parts > 1 else None
 
-    def scan(self, mask: torch.Tensor, pose: torch.Tensor) -> None:
-        """Scan the rooms of ``mask`` (N,) bool from ``pose`` (N, 3): x, y in m and yaw in rad."""
+    def scan(self, mask: torch.Tensor, pose: torch.Tensor, *, few: bool = False) -> None:
+        """Scan the rooms of ``mask`` (N,) bool from ``pose`` (N, 3): x, y in m and yaw in rad. ``few``: hardly any."""
         self._mask.copy_(mask)
         self._pose.copy_(pose)
-        others = [self._pool.submit(launch.launch) for launch in self._launches[1:]] if self._pool else []
-        self._launches[0].launch()
+        if few or self._pool is None:
+            self._whole.launch()
+            return
+        others = [self._pool.submit(part.launch) for part in self._parts[1:]]
+        self._parts[0].launch()
         for other in others:
             other.result()

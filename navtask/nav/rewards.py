@@ -36,7 +36,8 @@ class RewardContext:
 
     def place_before(self, steps: int) -> torch.Tensor:
         """(N, 2) where the robot was ``steps`` control steps ago; meaningless while the episode is younger."""
-        return self.trail[self.rooms, self.newest - steps]
+        length = self.trail.shape[1]
+        return self.trail.view(-1, 2).index_select(0, self.rooms * length + (self.newest - steps))
 
 
 @reward()

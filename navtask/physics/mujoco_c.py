@@ -12,6 +12,10 @@ from navtask.physics.contract import Physics
 _GEOM_FIELDS = ("geom_pos", "geom_size", "geom_quat")
 
 
+def _ids(mask: torch.Tensor) -> np.ndarray:
+    return mask.numpy().nonzero()[0].astype(np.int32)
+
+
 class MujocoC(Physics):
     """``mujoco.batch`` behind the contract; the result doesn't depend on ``threads``.
 
@@ -43,24 +47,27 @@ class MujocoC(Physics):
 
     def step(self, ctrl: torch.Tensor, active: torch.Tensor | None = None) -> None:  # noqa: D102
         self._ctrl.copy_(ctrl)
-        ids = None if active is None else active.numpy().nonzero()[0].astype(np.int32)
+        ids = None if active is None else _ids(active)
         # The engine integrates first; the stage then brings position, velocity and contacts to the new instant.
         self._batch.step(ids, nstep=self._substeps, stage=mujoco.mjtStage.mjSTAGE_VEL.value)
         self._refresh()
 
     def reset(self, mask: torch.Tensor, qpos: torch.Tensor) -> None:  # noqa: D102
-        ids = mask.numpy().nonzero()[0].astype(np.int32)
+        ids = _ids(mask)
         if len(ids) == 0:
             return
         self._batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
         self._qpos.numpy()[ids] = qpos.numpy()[ids]
         self._batch.forward(ids, stage=mujoco.mjtStage.mjSTAGE_VEL.value)
-        self._refresh()
+        # Only these worlds have changed.
+        for live, fresh in ((self.qpos, self._qpos), (self.qvel, self._qvel)):
+            live.numpy()[ids] = fresh.numpy()[ids]
+        self.touching.numpy()[ids] = self._contacts[ids] > 0
 
     def set_geoms(  # noqa: D102
         self, mask: torch.Tensor, first: int, pos: torch.Tensor, size: torch.Tensor, quat: torch.Tensor
     ) -> None:
-        ids = mask.numpy().nonzero()[0].astype(np.int32)
+        ids = _ids(mask)
         if len(ids) == 0:
             return
         geoms = slice(first, first + pos.shape[1])

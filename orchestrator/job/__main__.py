@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from orchestrator.errors import UserError
-from orchestrator.job import run
+from orchestrator.job.run import run_trial
 
 
 def main(arguments: list[str]) -> int:
@@ -13,7 +13,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m orchestrator.job <trial folder>", file=sys.stderr)
         return 2
     try:
-        return run(Path(arguments[0]))
+        return run_trial(Path(arguments[0]))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -6,6 +6,7 @@ of samples, normalised observations, mirror images) is computed once instead of 
 synchronisation in the loop. Likewise values and log-probabilities of a rollout are computed at its end, in one batch.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +52,7 @@ class PPO(RslPPO):
         symmetry: str = "none",
         mirror_loss_coeff: float = 0.0,
         mirror_maps: MirrorMaps | None = None,
+        threads: int = 1,
         **kwargs: Any,
     ):
         super().__init__(actor, critic, storage, **kwargs)
@@ -60,7 +62,16 @@ class PPO(RslPPO):
         self._augment = symmetry in ("augmentation", "both")
         self._mirror_loss_coeff = mirror_loss_coeff if symmetry in ("mirror_loss", "both") else 0.0
         self._mirror_maps = mirror_maps or {}
+        # What both networks see alike is normalised and gathered once.
+        self._same_inputs = self.actor.obs_groups == self.critic.obs_groups
+        # Actor and critic share nothing but the learning rate: with a second core their gradients are computed side by
+        # side, with the same result to the last bit.
+        self._pool = ThreadPoolExecutor(1, "critic", torch.set_num_threads, (1,)) if threads > 1 else None
         self._time_outs = torch.zeros(storage.num_transitions_per_env, storage.num_envs, device=self.device)
+        self._stored: dict[str, torch.Tensor] = {
+            group: storage.observations[group] for group in storage.observations.keys()
+        }
+        """Observations of the rollout in hand, (T, N, width), by group: views into the storage."""
         self._inputs: dict[str, torch.Tensor] = {}
         """Of the rollout in hand: normalised observations of ``actor`` and ``critic``, (T N, width)."""
         # One kernel for all parameters; the learning rate is a tensor, so that changing it costs no synchronisation.
@@ -93,7 +104,8 @@ class PPO(RslPPO):
                 rewards = rewards + self.gamma * self.critic(extras["final_obs"]).squeeze(-1) * time_outs
         else:
             self._time_outs[st.step] = time_outs
-        st.observations[st.step].copy_(self.transition.observations)
+        for group, stored in self._stored.items():
+            stored[st.step] = self.transition.observations[group]
         st.actions[st.step].copy_(self.transition.actions)
         st.rewards[st.step].copy_(rewards.unsqueeze(-1))
         st.dones[st.step].copy_(dones.unsqueeze(-1))
@@ -106,10 +118,12 @@ class PPO(RslPPO):
         assert policy is not None
         with torch.inference_mode(False), torch.no_grad():
             flat = st.observations.flatten(0, 1)
-            self._inputs = {
-                name: model.obs_normalizer(torch.cat([flat[group] for group in model.obs_groups], dim=-1))
-                for name, model in (("actor", self.actor), ("critic", self.critic))
-            }
+            for name, model in (("actor", self.actor), ("critic", self.critic)):
+                if name == "critic" and self._same_inputs:
+                    self._inputs[name] = self._inputs["actor"]
+                else:
+                    groups = torch.cat([flat[group] for group in model.obs_groups], dim=-1)
+                    self._inputs[name] = model.obs_normalizer(groups)
             st.values = self.critic.mlp(self._inputs["critic"]).view_as(st.values)
             policy.update(self.actor.mlp(self._inputs["actor"]))
             st.actions_log_prob = policy.log_prob(st.actions.flatten(0, 1)).view_as(st.actions_log_prob)
@@ -139,12 +153,15 @@ class PPO(RslPPO):
                 rates.append(self._lr.clone())
                 sums += stats
         self.actor.update_normalization(flat)
-        self.critic.update_normalization(flat)
+        if self._same_inputs and self.actor.obs_normalization and self.critic.obs_normalization:
+            self.critic.obs_normalizer.load_state_dict(self.actor.obs_normalizer.state_dict())
+        else:
+            self.critic.update_normalization(flat)
         st.clear()
 
         self.trace = Trace(torch.stack(kls).cpu(), torch.stack(rates).cpu())
         self.learning_rate = float(self._lr)
-        names = ("value", "surrogate", "entropy", "clip_fraction", "grad_norm_actor", "grad_norm_critic", "mirror")
+        names = ("value", "surrogate", "entropy", "clip_fraction", "mirror", "grad_norm_actor", "grad_norm_critic")
         mean = dict(zip(names, (sums / len(kls)).tolist(), strict=True))
         kl, rate = self.trace.kl, self.trace.learning_rate
         scalars = {
@@ -185,6 +202,11 @@ class PPO(RslPPO):
         # A mirror image is as likely, as good and as valuable as its original: only inputs and actions differ.
         images = {"actions": self._mirror("actions", samples["actions"])} if mirrored else {}
         for name, model in (("actor", self.actor), ("critic", self.critic)):
+            if name == "critic" and self._same_inputs:
+                samples[name] = samples["actor"]
+                if mirrored:
+                    images[name] = images["actor"]
+                continue
             samples[name] = self._inputs[name][order]
             if mirrored:
                 turned = [self._mirror(group, flat[group][order]) for group in model.obs_groups]
@@ -217,11 +239,34 @@ class PPO(RslPPO):
 
     def _learn(self, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """One gradient step; returns the step's statistics, in ``update``'s order, and the KL before it."""
+        self.optimizer.zero_grad()
+        critic = self._pool.submit(self._critic_gradients, batch) if self._pool else None
+        actor_stats, kl = self._actor_gradients(batch)
+        value_loss = critic.result() if critic else self._critic_gradients(batch)
+        if self.is_multi_gpu:
+            self.reduce_parameters()
+        norms = [nn.utils.clip_grad_norm_(net.parameters(), self.max_grad_norm) for net in (self.actor, self.critic)]
+        self.optimizer.step()
+        return torch.stack([value_loss, *actor_stats, *norms]), kl
+
+    def _critic_gradients(self, batch: dict[str, Any]) -> torch.Tensor:
+        """Add the critic's gradients; returns the value loss."""
+        values = self.critic.mlp(batch["critic"])
+        value_loss = (values - batch["returns"]).square()
+        if self.use_clipped_value_loss:
+            near = batch["values"] + (values - batch["values"]).clamp(-self.clip_param, self.clip_param)
+            value_loss = torch.max(value_loss, (near - batch["returns"]).square())
+        value_loss = value_loss.mean()
+        (self.value_loss_coef * value_loss).backward()
+        return value_loss.detach()
+
+    def _actor_gradients(self, batch: dict[str, Any]) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """Add the actor's gradients and adapt the learning rate; returns surrogate, entropy, clip fraction and mirror
+        loss, and the KL."""
         policy = self.actor.distribution
         assert policy is not None
         policy.update(self.actor.mlp(batch["actor"]))
         log_prob = policy.log_prob(batch["actions"])
-        values = self.critic.mlp(batch["critic"])
         # The originals alone, which come first, count for the KL: what the old policy made of an image is not known.
         originals = len(batch["old_params"][0])
         params = tuple(p[:originals] for p in policy.params)
@@ -239,12 +284,7 @@ class PPO(RslPPO):
         advantages = batch["advantages"]
         clipped = ratio.clamp(1.0 - self.clip_param, 1.0 + self.clip_param)
         surrogate = torch.max(-advantages * ratio, -advantages * clipped).mean()
-        value_loss = (values - batch["returns"]).square()
-        if self.use_clipped_value_loss:
-            near = batch["values"] + (values - batch["values"]).clamp(-self.clip_param, self.clip_param)
-            value_loss = torch.max(value_loss, (near - batch["returns"]).square())
-        value_loss = value_loss.mean()
-        loss = surrogate + self.value_loss_coef * value_loss - self.entropy_coef * entropy
+        loss = surrogate - self.entropy_coef * entropy
         mirror_loss = torch.zeros((), device=self.device)
         if self._mirror_loss_coeff:
             # |mu(M s) - M mu(s)|^2 (Mittal et al. 2024); the target is not learned from.
@@ -252,16 +292,9 @@ class PPO(RslPPO):
             image = policy.deterministic_output(self.actor.mlp(batch["actor_image"]))
             mirror_loss = nn.functional.mse_loss(image, self._mirror("actions", mean).detach())
             loss = loss + self._mirror_loss_coeff * mirror_loss
-
-        self.optimizer.zero_grad()
         loss.backward()
-        if self.is_multi_gpu:
-            self.reduce_parameters()
-        norms = [nn.utils.clip_grad_norm_(net.parameters(), self.max_grad_norm) for net in (self.actor, self.critic)]
-        self.optimizer.step()
-        with torch.no_grad():
-            clip_fraction = ((ratio - 1.0).abs() > self.clip_param).float().mean()
-            return torch.stack([value_loss, surrogate, entropy, clip_fraction, *norms, mirror_loss]).detach(), kl
+        clip_fraction = ((ratio.detach() - 1.0).abs() > self.clip_param).float().mean()
+        return [surrogate.detach(), entropy.detach(), clip_fraction, mirror_loss.detach()], kl
 
     def _adapt(self, kl: torch.Tensor) -> None:
         """lr / 1.5 above twice the desired KL, lr * 1.5 below half of it, within bounds."""

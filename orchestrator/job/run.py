@@ -1,5 +1,6 @@
 """From a trial's folder to its result: signals, resumption, failure, and the files that are left."""
 
+import contextlib
 import json
 import os
 import signal
@@ -34,9 +35,17 @@ class _Signals:
 
 
 def run_trial(folder: Path) -> int:
-    """See ``orchestrator.job.run``."""
-    stop = _Signals()
+    """Train the trial of ``folder``, or go on from its last checkpoint. Returns the exit code.
+
+    0 finished and 1 failed leave a ``result.json``; 130 and 143 (SIGINT, SIGTERM) leave a checkpoint to go on from.
+    """
     trial = spec.read(folder)
+    with contextlib.chdir(trial.folder):  # MuJoCo logs into the working directory
+        return _run(trial)
+
+
+def _run(trial: spec.TrialSpec) -> int:
+    stop = _Signals()
     # Networks this small gain nothing from a second thread, physics does; the launcher says which cores are ours.
     torch.set_num_threads(1)
     runner = Runner(trial.config, seed=trial.seed, folder=trial.folder, threads=len(os.sched_getaffinity(0)))

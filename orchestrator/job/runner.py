@@ -91,6 +91,7 @@ class Runner:
                 "symmetry": algorithm.symmetry,
                 "mirror_loss_coeff": algorithm.mirror_loss_coeff,
                 "mirror_maps": self.env.mirror_maps(),
+                "threads": self._threads,
             },
             "actor": {**network, "distribution_cfg": distribution},
             "critic": dict(network),
