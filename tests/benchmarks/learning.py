@@ -69,7 +69,9 @@ def main() -> None:
             flush=True,
         )
     print(f"median of {arguments.seeds} seeds: 95 % after {statistics.median(reached):.1f} s (asked: at most 20)")
-    print(f"median of {arguments.seeds} seeds: success {statistics.median(final):.4f} at the end (asked: at least 0.97)")
+    print(
+        f"median of {arguments.seeds} seeds: success {statistics.median(final):.4f} at the end (asked: at least 0.97)"
+    )
 
 
 if __name__ == "__main__":

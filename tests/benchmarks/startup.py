@@ -1,6 +1,6 @@
 """From "slot free" to the first environment step of the next trial, through the local launcher (asked: at most 0.7 s).
 
-    .venv/bin/python tests/benchmarks/startup.py [--jobs 8]
+.venv/bin/python tests/benchmarks/startup.py [--jobs 8]
 """
 
 import argparse
@@ -50,9 +50,7 @@ def main() -> None:
         for number in range(arguments.jobs):
             folder = Path(root) / f"trial_{number:04d}"
             begun = time.time()
-            spec.write(
-                spec.TrialSpec(study="startup", number=number, seed=1, params={}, folder=folder, config=config)
-            )
+            spec.write(spec.TrialSpec(study="startup", number=number, seed=1, params={}, folder=folder, config=config))
             handle = launcher.start(folder)
             while not (folder / STAMP).exists() or not (folder / STAMP).read_text():
                 time.sleep(0.005)

@@ -84,11 +84,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"{'rooms':>6} {'threads':>8} {'full steps/s':>13} {'bare':>9} {'full/bare':>10} {'(no contacts at the end)':>25}")
+    print(
+        f"{'rooms':>6} {'threads':>8} {'full steps/s':>13} {'bare':>9} {'full/bare':>10} {'(no contacts at the end)':>25}"
+    )
     for rooms in arguments.rooms:
         for threads in arguments.threads:
             full, bare, without = measure(rooms, threads, arguments.rounds)
-            print(f"{rooms:6} {threads:8} {full:13.0f} {bare:9.0f} {full / bare:10.2f} {full / without:25.2f}", flush=True)
+            print(
+                f"{rooms:6} {threads:8} {full:13.0f} {bare:9.0f} {full / bare:10.2f} {full / without:25.2f}", flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import pytest
 
 from navtask.errors import ConfigError
-from navtask.registry import OBSERVATIONS, REWARDS, check_params
+from navtask.registry import OBSERVATIONS, REWARDS, RewardTerm, check_params
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_built_in_terms_are_there_without_an_import():
 )
 def test_parameters_must_be_what_the_function_takes(term, params, key):
     with pytest.raises(ConfigError) as caught:
-        check_params(REWARDS[term].function, params, "k")
+        check_params(REWARDS[term], params, "k")
     assert caught.value.key == key
 
 
@@ -53,12 +53,12 @@ def test_parameters_must_be_what_the_function_takes(term, params, key):
     ],
 )
 def test_what_fits_is_taken(term, params):
-    check_params(REWARDS[term].function, params, "k")
+    check_params(REWARDS[term], params, "k")
 
 
 def test_an_unknown_parameter_names_those_that_exist():
     with pytest.raises(ConfigError, match="min_move") as caught:
-        check_params(REWARDS["stuck"].function, {"minmove": 1.0}, "k")
+        check_params(REWARDS["stuck"], {"minmove": 1.0}, "k")
     assert set(caught.value.candidates) == {"window", "min_move"}
 
 
@@ -66,6 +66,6 @@ def test_a_parameter_without_a_default_must_be_given():
     def needy(context, *, much: float):
         return context
 
-    check_params(needy, {"much": 1.0}, "k")
+    check_params(RewardTerm(name="needy", function=needy, trail=None, bounds={}), {"much": 1.0}, "k")
     with pytest.raises(ConfigError, match="no default"):
-        check_params(needy, {}, "k")
+        check_params(RewardTerm(name="needy", function=needy, trail=None, bounds={}), {}, "k")

@@ -12,8 +12,9 @@ import onnxruntime
 import pytest
 import torch
 
-from orchestrator.job import checkpoint, run, spec
+from orchestrator.job import checkpoint, spec
 from orchestrator.job.curves import Curves
+from orchestrator.job.run import run_trial
 from orchestrator.job.runner import Diverged, Runner
 from orchestrator.record import wal
 
@@ -84,7 +85,7 @@ class TestFinished:
     @pytest.fixture
     def done(self, trial) -> Path:
         folder = trial("done", "algorithm.iterations=12", "evaluation.every=6", "evaluation.further_sets=[dense]")
-        assert run(folder) == 0
+        assert run_trial(folder) == 0
         return folder
 
     def test_leaves_everything_that_was_promised(self, done):
@@ -155,14 +156,14 @@ class TestReproducible:
     def test_same_seed_same_curves(self, trial):
         first, second, other = trial("a"), trial("b"), trial("c", "seed=2")
         for folder in (first, second, other):
-            assert run(folder) == 0
+            assert run_trial(folder) == 0
         assert comparable(first) == comparable(second)
         assert comparable(first) != comparable(other)
 
     @pytest.mark.parametrize("symmetry", ["augmentation", "none"])
     def test_an_interrupted_training_goes_on_bit_for_bit(self, trial, symmetry):
         whole = trial("whole", "algorithm.iterations=6", f"algorithm.symmetry={symmetry}", "task.history=2")
-        assert run(whole) == 0
+        assert run_trial(whole) == 0
         parts = trial("parts", "algorithm.iterations=6", f"algorithm.symmetry={symmetry}", "task.history=2")
         half = spec.read(parts)
         runner = Runner(half.config, seed=half.seed, folder=parts, threads=1)
@@ -171,12 +172,12 @@ class TestReproducible:
         assert runner.train(curves, lambda: next(calls)) is False
         curves.close()
         assert [r.step for r in wal.read(parts / "metrics.jsonl")] == [1, 2, 3]
-        assert run(parts) == 0
+        assert run_trial(parts) == 0
         assert comparable(parts) == comparable(whole)
 
     def test_lost_iterations_are_trained_again(self, trial):
         whole, parts = trial("whole"), trial("parts")
-        assert run(whole) == 0
+        assert run_trial(whole) == 0
         half = spec.read(parts)
         runner = Runner(half.config, seed=half.seed, folder=parts, threads=1)
         curves = Curves(parts)
@@ -190,7 +191,7 @@ class TestReproducible:
             runner.train(curves, killed)
         curves.close()
         assert [r.step for r in wal.read(parts / "metrics.jsonl")] == [1, 2, 3]
-        assert run(parts) == 0
+        assert run_trial(parts) == 0
         assert comparable(parts) == comparable(whole)
 
 
@@ -215,7 +216,7 @@ class TestFailed:
 
     def test_exit_code_and_result(self, trial):
         folder = trial("diverged", "task.rewards.time.weight=1e30")
-        assert run(folder) == 1
+        assert run_trial(folder) == 1
         result = json.loads((folder / "result.json").read_text())
         assert result["status"] == "failed"
         assert result["reason"].startswith("diverged: ")
