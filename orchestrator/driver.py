@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
+from navtask.physics import resolve_backend
 from orchestrator.config import Config, to_plain
 from orchestrator.job.spec import CONFIG, METRICS, RESULT, TrialSpec, update
 from orchestrator.launch.base import Exit, Handle, Launcher
@@ -148,6 +149,10 @@ class Driver:
             self._recorder.start_study(self._search.uid, self._search.name, tags=tags, artifacts=[file])
         for trial in self._search.ended():
             self._note_ended(trial)
+        for trial in self._search.unrecorded():
+            assert trial.spec is not None
+            self._record_start(trial.spec)
+            self._record_end(trial.spec, trial.state, trial.reason, trial.value)
         for spec in self._search.unfinished():
             if (spec.folder / RESULT).exists():
                 self._adopt(spec)
@@ -347,7 +352,7 @@ class Driver:
             "seed": spec.seed,
             "attempt": spec.attempt,
             "device": spec.config.device,
-            "physics": spec.config.physics.backend,
+            "physics": resolve_backend(spec.config.physics.backend, spec.config.device),
             **self._tags,
         }
         self._recorder.start_trial(

@@ -69,7 +69,7 @@ class PPO(RslPPO):
         self._pool = ThreadPoolExecutor(1, "critic", torch.set_num_threads, (1,)) if threads > 1 else None
         self._time_outs = torch.zeros(storage.num_transitions_per_env, storage.num_envs, device=self.device)
         self._stored: dict[str, torch.Tensor] = {
-            group: storage.observations[group] for group in storage.observations.keys()
+            group: storage.observations[group] for group in list(storage.observations.keys())
         }
         """Observations of the rollout in hand, (T, N, width), by group: views into the storage."""
         self._inputs: dict[str, torch.Tensor] = {}

@@ -50,6 +50,10 @@ class Search(ABC):
     def ended(self) -> Sequence[Ended]:
         """Trials that have ended, by number."""
 
+    def unrecorded(self) -> Sequence[Ended]:
+        """Trials outside this search, ended under an earlier driver whose tracking server was away at the end."""
+        return ()
+
     @abstractmethod
     def unfinished(self) -> Sequence[TrialSpec]:
         """Trials that were begun and have not ended: these go on first."""

@@ -1,14 +1,16 @@
 """A single run: one trial of today's config, in ``<output_dir>/<experiment_name>/trial_NNNN``."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.config import Config, to_plain
 from orchestrator.errors import UserError
 from orchestrator.job.spec import RESULT, TrialSpec, read, write
 from orchestrator.lock import FolderLock
+from orchestrator.record.mlflow import UNRECORDED
 from orchestrator.record.redact import redact_tree
-from orchestrator.search.base import Ended, Search, trial_folder
+from orchestrator.search.base import Ended, Search, read_result, trial_folder
 from orchestrator.search.sweep import STUDY, config_difference
 
 LOCK = "driver.lock"
@@ -76,6 +78,17 @@ class SingleRun(Search):
     def ended(self) -> Sequence[Ended]:
         """See Search."""
         return []
+
+    def unrecorded(self) -> Sequence[Ended]:
+        """See Search: earlier runs of this experiment."""
+        left = []
+        for marker in sorted(self.folder.glob(f"trial_*/{UNRECORDED}")):
+            result = read_result(marker.parent)
+            if result is not None:
+                with suppress(UserError):  # of another version
+                    spec = read(marker.parent)
+                    left.append(Ended(spec.number, str(result["status"]), None, result.get("reason"), spec))
+        return left
 
     def unfinished(self) -> Sequence[TrialSpec]:
         """See Search."""

@@ -26,9 +26,8 @@ def main() -> None:
         print(done.stdout[-2000:], done.stderr[-2000:], sep="")
         study = optuna.load_study(study_name=None, storage=f"sqlite:///{folder}/reward_weights/study.db")
         states = collections.Counter(trial.state.name for trial in study.trials)
-    print(
-        f"default sweep: {sum(states.values())} trials in {seconds / 60:.1f} min, {dict(states)}, exit {done.returncode}"
-    )
+    trials, minutes = sum(states.values()), seconds / 60
+    print(f"default sweep: {trials} trials in {minutes:.1f} min, {dict(states)}, exit {done.returncode}")
 
 
 if __name__ == "__main__":

@@ -84,9 +84,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    print(
-        f"{'rooms':>6} {'threads':>8} {'full steps/s':>13} {'bare':>9} {'full/bare':>10} {'(no contacts at the end)':>25}"
-    )
+    print(f"{'rooms':>6} {'threads':>8} {'full steps/s':>13} {'bare':>9} {'full/bare':>10} {'(without contacts)':>25}")
     for rooms in arguments.rooms:
         for threads in arguments.threads:
             full, bare, without = measure(rooms, threads, arguments.rounds)

@@ -112,14 +112,14 @@ def test_default_pruners_leave_late_bloomers_alone(tmp_path: Path) -> None:
         study = open_study(folder, config)
         for _ in range(5):
             number, _values = study.ask()
-            for step in range(10, 81, 10):
-                study.report(number, step, 0.9 * step / 80)
+            for step in range(12, 121, 12):
+                study.report(number, step, 0.9 * step / 120)
             study.tell(number, "finished", 0.9)
         number, _values = study.ask()
-        assert not any(study.report(number, step, 0.0) for step in range(10, 56, 10))  # not before 70 %
-        assert not any(study.report(number, step, step / 80) for step in range(60, 81, 10))  # has caught up
+        assert not any(study.report(number, step, 0.0) for step in range(12, 84, 12))  # not before 70 %
+        assert not any(study.report(number, step, step / 120) for step in range(84, 121, 12))  # has caught up
         number, _values = study.ask()
-        assert any(study.report(number, step, 0.0) for step in range(10, 81, 10))  # one that never does
+        assert any(study.report(number, step, 0.0) for step in range(12, 121, 12))  # one that never does
 
 
 def test_seeds_differ_by_trial_and_not_by_process() -> None:

@@ -1,0 +1,27 @@
+from pathlib import Path
+
+import harness
+
+from orchestrator.record.mlflow import UNRECORDED
+from orchestrator.search.base import write_result
+from orchestrator.search.single import SingleRun
+
+
+def test_earlier_runs_that_the_server_missed_are_recorded_by_the_next(tmp_path: Path) -> None:
+    config = harness.configure(tmp_path, "experiment_name=x")
+    first = SingleRun(config, tmp_path / "x")
+    first.open()
+    (spec,) = first.unfinished()
+    (spec.folder / UNRECORDED).touch()
+    assert not first.unrecorded()  # it has not ended: it is the run in hand
+    write_result(spec.folder, "failed", "why")
+    first.close()
+
+    second = SingleRun(config, tmp_path / "x")
+    second.open()
+    (left,) = second.unrecorded()
+    assert (left.number, left.state, left.reason) == (0, "failed", "why")
+    assert left.spec is not None
+    assert left.spec.uid == spec.uid
+    assert [s.number for s in second.unfinished()] == [1]
+    second.close()
