@@ -1,8 +1,8 @@
 """The full environment step against bare physics, in one run.
 
 Full: lidar, ends, rewards, resets with new rooms, observation. Bare: ``mujoco.batch`` stepping the same rooms under the
-same commands and computing kinematics and contacts of the new state, nothing else; and the same without the latter. They
-take turns of 32 steps, so a drift of the machine's speed cancels out.
+same commands and computing kinematics and contacts of the new state, nothing else; and the same without the latter.
+They take turns of 32 steps, so a drift of the machine's speed cancels out.
 
     .venv/bin/python tests/benchmarks/throughput.py
 """
