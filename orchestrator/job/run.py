@@ -65,7 +65,8 @@ def _run(trial: spec.TrialSpec) -> int:
         assert stop.received is not None
         print(f"interrupted by {signal.Signals(stop.received).name} after iteration {runner.iteration}", flush=True)
         return 128 + stop.received
-    write_trace(trial.folder, runner.kl, runner.learning_rate, trial.config.algorithm.desired_kl)
+    algorithm = trial.config.algorithm
+    write_trace(trial.folder, runner.kl, runner.learning_rate, (algorithm.desired_kl, algorithm.desired_kl_end))
     export_policy(runner.algorithm.get_policy(), trial.folder)
     _write_result(runner, "finished", None)
     return EXIT_FINISHED
