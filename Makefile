@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 # More Hydra overrides, say: make sweep ARGS="sweep.n_trials=40"
 ARGS ?=
 PORT ?= 5000
+TENSORBOARD_PORT ?= 6006
 
 help:
 	@echo "make setup        create $(VENV) with the locked packages"
@@ -16,7 +17,7 @@ help:
 	@echo "make smoke        the CI smoke-train job: fails when learning is broken"
 	@echo "make test         lint, type-check, test"
 	@echo "make ui           MLflow at http://127.0.0.1:$(PORT)"
-	@echo "make tensorboard  the same curves in TensorBoard"
+	@echo "make tensorboard  the same curves at http://127.0.0.1:$(TENSORBOARD_PORT)"
 	@echo "make bench        measure the figures of the README's table"
 
 setup: $(VENV)/.ready
@@ -49,7 +50,7 @@ ui: setup
 	  --host 127.0.0.1 --port $(PORT) --workers 1
 
 tensorboard: setup
-	$(BIN)/tensorboard --logdir sweeps --host 127.0.0.1
+	$(BIN)/tensorboard --logdir sweeps --host 127.0.0.1 --port $(TENSORBOARD_PORT)
 
 bench: setup
 	$(BIN)/python -m tests.benchmarks $(ARGS)

@@ -14,6 +14,7 @@ import hydra
 from hydra import initialize_config_dir
 from omegaconf import DictConfig
 from optuna.exceptions import OptunaError
+from sqlalchemy.exc import SQLAlchemyError
 
 from orchestrator import explain, plan, terminal
 from orchestrator.config import PROJECT, Config, from_composed
@@ -54,7 +55,7 @@ def main(**launcher_options: Any) -> int:
     if isinstance(raised, UserError):
         return _mistake(str(raised))
     if isinstance(
-        raised, OSError | RuntimeError | OptunaError
+        raised, OSError | RuntimeError | OptunaError | SQLAlchemyError
     ):  # a full disk, a database that is locked, no fork server
         _say(raised)
         return 1

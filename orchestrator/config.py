@@ -339,8 +339,8 @@ def _validate_learning(config: Config) -> None:
     a = config.algorithm
     for key in ("iterations", "num_steps_per_env", "num_learning_epochs", "num_mini_batches", "checkpoint_every"):
         _check(getattr(a, key) >= 1, f"algorithm.{key}", getattr(a, key), "at least 1")
-    _check(config.num_envs >= 1, "num_envs", config.num_envs, "at least 1")
-    _check(config.seed >= 0, "seed", config.seed, "at least 0")
+    _check(1 <= config.num_envs <= 1_000_000, "num_envs", config.num_envs, "1 to 1,000,000")
+    _check(0 <= config.seed < 2**31, "seed", config.seed, "0 to 2147483647")
     batch = config.num_envs * a.num_steps_per_env
     _check(
         a.num_mini_batches <= batch,

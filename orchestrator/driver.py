@@ -327,7 +327,10 @@ class Driver:
             return
         if view.number == 0:
             self.status.baseline = view.value
-        if better(self.status.direction, view.value, self.status.best[1] if self.status.best else None):
+        best_number, best_value = self.status.best or (view.number, None)
+        # Of equals the first trial is the best, whichever ended first.
+        first_of_equals = view.value == best_value and view.number < best_number
+        if first_of_equals or better(self.status.direction, view.value, best_value):
             self.status.best = (view.number, view.value)
             if spec is not None and self._config.sweep is not None:
                 best.write(self._search.folder, spec, view.value, self._objective)

@@ -200,17 +200,28 @@ def summary(status: Status, folder: Path, tracking: str | None, is_sweep: bool) 
             else:
                 yield f"  best (trial {number})  {status.objective} {value:.4f}"
             yield "  one training each: a difference within the noise of the seed is none"
-            yield f"train the best again: python -m orchestrator --config-dir {_short(folder)} +best=config"
+            python = _short(Path(sys.executable))
+            yield f"train the best again: {python} -m orchestrator --config-dir {_short(folder)} +best=config"
     else:
         for view in status.views.values():
             result = f": {status.objective} {view.value:.4f}" if view.value is not None else ""
             yield f"run {view.number} {view.state}{result}" + (f": {view.reason}" if view.reason else "")
     yield f"files: {_short(folder)}"
     yield (
-        f"curves: tensorboard --logdir {_short(folder)}"
-        + (f", or mlflow ui --backend-store-uri {tracking}" if tracking and not tracking.startswith("http") else "")
+        f"curves: {_beside_python('tensorboard')} --logdir {_short(folder)}"
+        + (
+            f", or {_beside_python('mlflow')} ui --backend-store-uri {tracking}"
+            if tracking and not tracking.startswith("http")
+            else ""
+        )
         + (f", or {tracking}" if tracking and tracking.startswith("http") else "")
     )
+
+
+def _beside_python(command: str) -> str:
+    """How to start a command of this environment, which need not be activated."""
+    path = Path(sys.executable).with_name(command)
+    return _short(path) if path.exists() else command
 
 
 def _short(path: Path) -> str:

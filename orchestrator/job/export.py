@@ -9,9 +9,9 @@ import torch
 from rsl_rl.models import MLPModel
 
 
-def export_policy(policy: MLPModel, folder: Path) -> None:
+def export_policy(policy: MLPModel, activation: str, folder: Path) -> None:
     """Write ``policy.onnx`` (``obs`` (batch, width) -> ``actions`` (batch, A), the deterministic action, unclipped) and
-    ``policy.npz`` (``mean``, ``std``, and ``weight_<i>``, ``bias_<i>`` of each layer)."""
+    ``policy.npz`` (``mean``, ``std``, ``weight_<i>`` and ``bias_<i>`` of each layer, the ``activation``'s name)."""
     model = policy.as_onnx(verbose=False).to("cpu").eval()
     aside = folder / f".policy.onnx.{os.getpid()}"
     with warnings.catch_warnings():
@@ -33,6 +33,7 @@ def export_policy(policy: MLPModel, folder: Path) -> None:
     if policy.obs_normalization:
         arrays["mean"] = policy.obs_normalizer.mean.cpu().numpy()
         arrays["std"] = (policy.obs_normalizer.std + policy.obs_normalizer.eps).cpu().numpy()
+    arrays["activation"] = np.array(activation)
     linear = [layer for layer in policy.mlp if isinstance(layer, torch.nn.Linear)]
     for i, layer in enumerate(linear):
         arrays[f"weight_{i}"] = layer.weight.detach().cpu().numpy()

@@ -40,6 +40,8 @@ def run_trial(folder: Path) -> int:
     0 finished and 1 failed leave a ``result.json``; 130 and 143 (SIGINT, SIGTERM) leave a checkpoint to go on from.
     """
     trial = spec.read(folder)
+    if (trial.folder / spec.RESULT).exists():
+        return EXIT_FINISHED  # nothing is left to do
     with contextlib.chdir(trial.folder):  # MuJoCo logs into the working directory
         return _run(trial)
 
@@ -67,7 +69,7 @@ def _run(trial: spec.TrialSpec) -> int:
         return 128 + stop.received
     algorithm = trial.config.algorithm
     write_trace(trial.folder, runner.kl, runner.learning_rate, (algorithm.desired_kl, algorithm.desired_kl_end))
-    export_policy(runner.algorithm.get_policy(), trial.folder)
+    export_policy(runner.algorithm.get_policy(), trial.config.policy.activation, trial.folder)
     _write_result(runner, "finished", None)
     return EXIT_FINISHED
 

@@ -72,20 +72,31 @@ def read(folder: Path) -> TrialSpec:
     try:
         data = json.loads((folder / SPEC).read_text())
         plain = from_yaml((folder / CONFIG).read_text())
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(f"{folder}: no trial here ({Path(str(error.filename)).name} is missing)") from error
     except (ValueError, yaml.YAMLError) as error:
         raise UserError(f"{folder}: not a trial's folder: {str(error).splitlines()[0]}") from error
     if not isinstance(data, dict) or not isinstance(plain, dict):
         raise UserError(f"{folder}: not a trial's folder: {SPEC} and {CONFIG} must be mappings")
     known = {name: data[name] for name in _FIELDS if name in data}
+    for name, value in known.items():
+        if not isinstance(value, _FIELDS[name]):
+            raise UserError(f"{folder / SPEC}: damaged: {name}={value!r}")
     try:
         return TrialSpec(folder=folder, config=from_plain(plain), **known)
     except TypeError as error:
         raise UserError(f"{folder / SPEC}: {error}") from error
 
 
-_FIELDS = ("study", "number", "seed", "params", "attempt", "mlflow_run_id", "uid")
+_FIELDS: dict[str, type | tuple[type, ...]] = {
+    "study": str,
+    "number": int,
+    "seed": int,
+    "params": dict,
+    "attempt": int,
+    "mlflow_run_id": (str, type(None)),
+    "uid": str,
+}
 
 
 def _as_json(spec: TrialSpec) -> str:

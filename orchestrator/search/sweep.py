@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml  # type: ignore[import-untyped]
+
 from orchestrator.config import Config, flatten, to_plain
 from orchestrator.errors import UserError
 from orchestrator.job.spec import TrialSpec, as_yaml, from_yaml, read, write, write_aside
@@ -37,13 +39,26 @@ class Sweep(Search):
             if (self.folder / DATABASE).exists() or list(self.folder.glob("trial_*")):
                 raise UserError(f"sweep.name={self.name}: {self.folder} holds something else; take another name")
             return
-        begun = from_yaml((self.folder / STUDY).read_text())
-        differences = config_difference(begun["config"], _identity(self._config))
+        differences = config_difference(self._begun()["config"], _identity(self._config))
         if differences:
             raise UserError(
                 f"study '{self.name}' was begun with another config: {'; '.join(differences)}. Take another sweep.name "
                 "or the old values to go on with it"
             )
+
+    def _begun(self) -> dict[str, Any]:
+        """What ``study.yaml`` says. Raises UserError when it is damaged, or the study's database is gone."""
+        file = self.folder / STUDY
+        try:
+            begun = from_yaml(file.read_text())
+        except (ValueError, yaml.YAMLError) as error:
+            raise UserError(f"{file}: damaged: {str(error).splitlines()[0]}") from error
+        types = {"uid": str, "points": list, "config": dict}
+        if not isinstance(begun, dict) or not all(isinstance(begun.get(k), t) for k, t in types.items()):
+            raise UserError(f"{file}: damaged: expected the keys {', '.join(types)}")
+        if not (self.folder / DATABASE).exists() and list(self.folder.glob("trial_*")):
+            raise UserError(f"{self.folder / DATABASE} is gone, but its trials are not; take another sweep.name")
+        return begun
 
     def open(self) -> None:
         """See Search."""
@@ -57,11 +72,11 @@ class Sweep(Search):
                 *(dict(flatten(p)) for p in self._sweep.enqueue),
                 *self._earlier(),
             ]
-            begun = {"uid": uuid.uuid4().hex, "points": points, "config": _identity(self._config)}
-            write_aside(self.folder / STUDY, as_yaml(begun))
+            new = {"uid": uuid.uuid4().hex, "points": points, "config": _identity(self._config)}
+            write_aside(self.folder / STUDY, as_yaml(new))
         for half_written in self.folder.glob(".trial_*"):
             shutil.rmtree(half_written, ignore_errors=True)
-        begun = from_yaml((self.folder / STUDY).read_text())
+        begun = self._begun()
         self.uid = begun["uid"]
         self._study = Study(self.folder / DATABASE, self._sweep, self._space, self._config.seed, begun["points"])
 

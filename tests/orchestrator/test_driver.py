@@ -164,7 +164,7 @@ def test_another_config_is_refused_with_the_difference(tmp_path: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
     with pytest.raises(UserError) as refused:
         sweep(tmp_path, "sweep.n_trials=2", "algorithm.gamma=0.9", "seed=5")
-    assert "algorithm.gamma: 0.99 -> 0.9; seed: 1 -> 5" in str(refused.value)
+    assert "algorithm.gamma: 0.995 -> 0.9; seed: 1 -> 5" in str(refused.value)
     with pytest.raises(UserError, match=r"n_trials: 2 -> 1 \(it may only grow\)"):
         sweep(tmp_path, "sweep.n_trials=1")
     with pytest.raises(UserError, match="take another experiment_name"):

@@ -44,6 +44,12 @@ SETTINGS = {
     "max_grad_norm": 1.0,
     "desired_kl": 0.01,
 }
+LIKE_THEIRS = (
+    "algorithm.gamma=0.99",
+    "algorithm.entropy_coef=0.005",
+    "algorithm.desired_kl=0.01",
+    "algorithm.desired_kl_end=0.01",
+)
 
 
 class TestAgainstRslRl:
@@ -55,6 +61,7 @@ class TestAgainstRslRl:
             "algorithm.bootstrap=current",
             f"algorithm.schedule={schedule}",
             f"algorithm.use_clipped_value_loss={clipped}",
+            *LIKE_THEIRS,
         )
         theirs_runner = runner("algorithm.symmetry=none", "algorithm.bootstrap=current")
         shape = theirs_runner.algorithm.storage
@@ -100,7 +107,7 @@ class TestTrace:
         assert scalars["Loss/learning_rate"] == pytest.approx(trace.learning_rate[-1].item())
 
     def test_rate_follows_the_kl_within_its_bounds(self, runner):
-        algorithm = runner().algorithm
+        algorithm = runner(*LIKE_THEIRS).algorithm
         rate = algorithm._lr
         for kl, start, expected in (
             (0.021, 3e-4, 2e-4),
@@ -135,7 +142,7 @@ class TestBootstrap:
                 algorithm.transition.actions = torch.zeros(16, 3)
                 algorithm.process_env_step(observation, rewards, dones, extras)
             assert extras["time_outs"].all()
-            expected = rewards + 0.99 * algorithm.critic(extras["final_obs"]).squeeze(-1)
+            expected = rewards + job.config.algorithm.gamma * algorithm.critic(extras["final_obs"]).squeeze(-1)
         torch.testing.assert_close(algorithm.storage.rewards[2].squeeze(-1), expected)
         assert not torch.allclose(expected, rewards)
 

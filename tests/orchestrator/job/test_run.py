@@ -82,9 +82,10 @@ def comparable(folder: Path) -> list[tuple[int, dict[str, float]]]:
 
 
 class TestFinished:
-    @pytest.fixture
-    def done(self, trial) -> Path:
-        folder = trial("done", "algorithm.iterations=12", "evaluation.every=6", "evaluation.further_sets=[dense]")
+    @pytest.fixture(params=["relu", "elu"])
+    def done(self, trial, request) -> Path:
+        settings = ("algorithm.iterations=12", "evaluation.every=6", "evaluation.further_sets=[dense]")
+        folder = trial("done", *settings, f"policy.activation={request.param}")
         assert run_trial(folder) == 0
         return folder
 
@@ -144,11 +145,15 @@ class TestFinished:
 
         arrays = np.load(done / "policy.npz", allow_pickle=False)
         x = (observations["policy"].numpy() - arrays["mean"]) / arrays["std"]
+        activation = {
+            "relu": lambda x: np.maximum(x, 0),
+            "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+        }
         layers = sum(name.startswith("weight_") for name in arrays)
         for i in range(layers):
             x = x @ arrays[f"weight_{i}"].T + arrays[f"bias_{i}"]
             if i < layers - 1:
-                x = np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+                x = activation[str(arrays["activation"])](x)
         np.testing.assert_allclose(x, expected, atol=1e-5)
 
 
