@@ -15,6 +15,7 @@ import yaml
 from orchestrator.driver import Driver
 from orchestrator.errors import UserError
 from orchestrator.record import wal
+from orchestrator.status import View
 
 
 def study_trials(folder: Path) -> list[optuna.trial.FrozenTrial]:
@@ -284,3 +285,26 @@ def test_ctrl_c_while_the_last_is_recorded(tmp_path: Path) -> None:
     assert harness.driver(config, recorder=Slow()).run() == 130
     assert time.monotonic() - began < 10
     assert states(tmp_path / "study") == "C"
+
+
+def test_a_damaged_study_is_said_in_one_line(tmp_path: Path) -> None:
+    sweep(tmp_path, "sweep.n_trials=2").run()
+    file, database = tmp_path / "study" / "study.yaml", tmp_path / "study" / "study.db"
+    whole = file.read_bytes()
+    for damaged in (b"", b"\xff\xfe", b"uid: 3", b"[1, 2]", b"a: b: c"):
+        file.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"study.yaml: damaged"):
+            sweep(tmp_path, "sweep.n_trials=2")
+    file.write_bytes(whole)
+    database.unlink()
+    with pytest.raises(UserError, match=r"study.db is gone"):
+        sweep(tmp_path, "sweep.n_trials=2")
+    assert not database.exists()
+
+
+def test_of_equal_trials_the_first_is_the_best(tmp_path: Path) -> None:
+    driver = sweep(tmp_path, "sweep.n_trials=2")
+    for number in (1, 0):  # in the order in which they ended
+        view = View(number, 8, "finished", value=0.5)
+        driver._count(view, None)
+    assert driver.status.best == (0, 0.5)
