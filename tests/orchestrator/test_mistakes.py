@@ -29,7 +29,7 @@ MISTAKES = {
     "malformed override": (["seed=["], ["seed=[", "key=value"]),
     "override without value": (["seed"], ["seed", "key=value"]),
     "sweep settings without sweep": (["+sweep.n_trials=3"], ["sweep.n_trials=3", "+sweep=<name>"]),
-    "negative": (["num_envs=-1"], ["num_envs=-1", "at least 1"]),
+    "negative": (["num_envs=-1"], ["num_envs=-1", "expected 1 to 1,000,000"]),
     "negative learning rate": (["algorithm.learning_rate=-1"], ["algorithm.learning_rate=-1", "0 to 1"]),
     "not a number": (["algorithm.clip_param=nan"], ["algorithm.clip_param=nan", "finite"]),
     "more mini-batches than samples": (
