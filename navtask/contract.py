@@ -228,6 +228,11 @@ class VecTask(VecEnv, ABC):
         return statistics
 
     @property
+    def drawing_failures(self) -> int:
+        """How often something could not be drawn as its settings say, over all episodes so far."""
+        return 0
+
+    @property
     @abstractmethod
     def action_names(self) -> Sequence[str]:
         """One name for each action axis."""

@@ -1,54 +1,23 @@
-"""Frozen sets of rooms, and what a policy is worth on them: one episode a room, nothing random."""
+"""What a policy is worth: one episode in each room of a frozen set, metrics with their 95 % intervals.
 
-import hashlib
+Frozen sets are drawn from a random stream that training never uses; a task says what is drawn and what is measured.
+"""
+
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from tensordict import TensorDict
 
-from navtask import random
-from navtask.nav.config import NavConfig, RoomsConfig
-from navtask.nav.env import NavEnv
-from navtask.nav.geodesic import geodesic_lengths
-from navtask.nav.robot import ROBOT
-from navtask.nav.scene import RoomDrawer, Rooms, Slots
-
-GRID = 0.05
-"""Resolution of the inflated grid on which geodesic lengths are measured, m."""
+from navtask.contract import VecTask
 
 FROZEN_SEED = 0
-HARDEST = 0.1
-"""Share of rooms that count as the worst."""
+"""Of every frozen set; its stream, not its seed, keeps it apart from training."""
 
 Policy = Callable[[TensorDict], torch.Tensor]
 """Observation groups, each (N, width), to actions (N, A)."""
-
-
-@dataclass(frozen=True)
-class FrozenSet:
-    """The first ``num`` rooms of a kind, drawn from a stream that training never uses, whatever its seed."""
-
-    config: RoomsConfig
-    num: int
-
-    def draw(self) -> Rooms:
-        """The rooms themselves, on the CPU."""
-        rooms = Rooms.empty(self.num, Slots.of(self.config), torch.device("cpu"))
-        drawer = RoomDrawer(rooms, self.config, seed=FROZEN_SEED, stream=random.FROZEN)
-        drawer.draw(torch.ones(self.num, dtype=torch.bool), torch.zeros(self.num, dtype=torch.int32))
-        return rooms
-
-
-def hash_rooms(rooms: Rooms) -> str:
-    """Tells two sets apart; to a tenth of a millimetre, so that it doesn't depend on the last bit of a cosine."""
-    digest = hashlib.sha256()
-    for name, tensor in rooms.tensors():
-        if name != "failures":
-            digest.update(name.encode())
-            digest.update((tensor.double().cpu() * 1e4).round().to(torch.int64).numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -61,7 +30,7 @@ class Estimate:
 
 
 def share(hits: torch.Tensor) -> Estimate:
-    """Of (N,) bool, with the score interval (Wilson 1927)."""
+    """Of (N,) bool, with the score interval (Wilson 1927); nan of nothing."""
     n, z = len(hits), 1.959964
     if n == 0:
         return Estimate(math.nan, math.nan, math.nan)
@@ -81,120 +50,68 @@ def mean(values: torch.Tensor) -> Estimate:
     return Estimate(m, m - half, m + half)
 
 
-@dataclass(frozen=True)
-class Episodes:
-    """What happened, one episode a room; every tensor (N,)."""
+class Evaluator(ABC):
+    """Evaluates policies on one frozen set, as often as one likes: every time the same rooms, one episode each.
 
-    success: torch.Tensor
-    timeout: torch.Tensor
-    steps: torch.Tensor
-    path_length: torch.Tensor
-    """m"""
-    least_clearance: torch.Tensor
-    """From the robot's hull to the nearest surface, at its closest, m."""
-    action_change: torch.Tensor
-    """Mean of |a(t) - a(t-1)|^2 over the episode."""
-
-
-class Evaluator:
-    """Evaluates policies on one frozen set, as often as one likes; every time the same rooms.
-
-    The task's own physics, sensors and limits; only the rooms are the set's. The rates of success, collision and
-    time-out sum to 1: a collision is every end that is neither of the others.
+    Every metric is the mean over rooms of a number that each room has, or has not (nan: no success, no time to goal).
+    So two policies can be compared room by room. Every task has ``success_rate``.
     """
 
-    def __init__(
-        self, config: NavConfig, frozen: FrozenSet, *, device: str, backend: str, threads: int, privileged: bool = False
-    ):
-        self._env = NavEnv(
-            replace(config, rooms=frozen.config),
-            num_envs=frozen.num,
-            seed=FROZEN_SEED,
-            stream=random.FROZEN,
-            device=device,
-            backend=backend,
-            threads=threads,
-            privileged=privileged,
-            auto_reset=False,
-        )
-        self._control_dt = config.control_dt
-        self.set_hash = hash_rooms(self._env.rooms)
-        self.geodesic = geodesic_lengths(self._env.rooms, frozen.config, GRID)
-        """(N,) shortest collision-free length from start to goal, m; infinite where there is none."""
-        straight = (self._env.rooms.goal - self._env.rooms.start[:, :2]).norm(dim=-1)
-        detour = (self.geodesic / straight).cpu()
-        self._hardest = detour.argsort(descending=True, stable=True)[: max(1, round(HARDEST * frozen.num))]
+    shares: frozenset[str]
+    """Metrics that are 0 or 1 in a room; the others are measured on a scale."""
+    set_hash: str
+    """Tells this set of rooms from any other."""
+    unreachable_share: float
+    """Share of rooms whose goal can't be reached."""
 
-    @property
-    def unreachable_share(self) -> float:
-        """Share of rooms whose goal can't be reached."""
-        return torch.isinf(self.geodesic).double().mean().item()
+    def __init__(self, env: VecTask):
+        """``env`` has the frozen rooms, and ``auto_reset`` off."""
+        assert not env.auto_reset
+        self.env = env
 
-    def run(self, policy: Policy) -> Episodes:
-        """One episode in every room. Deterministic when the policy is."""
-        env = self._env
+    @abstractmethod
+    def _begin(self) -> None:
+        """An episode begins in every room; ``env`` shows its first instant."""
+
+    @abstractmethod
+    def _before_step(self) -> None:
+        """Keep what the next instant is to be compared with."""
+
+    @abstractmethod
+    def _after_step(self, active: torch.Tensor) -> None:
+        """Measure an instant in the rooms (N,) bool whose episode it belongs to."""
+
+    @abstractmethod
+    def _measured(self, success: torch.Tensor, timeout: torch.Tensor, steps: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Every metric by name, (N,) float64 on the CPU, from how the episodes ended and all that was measured."""
+
+    def run(self, policy: Policy, watch: Callable[[], None] | None = None) -> dict[str, torch.Tensor]:
+        """One episode in every room: every metric by name, (N,) float64, nan where a room has none.
+
+        Deterministic when the policy is. ``watch`` is called at every instant, the first included; ``env`` shows it.
+        """
+        env = self.env
         env.restart()
-        num = env.num_envs
-        success = torch.zeros(num, dtype=torch.bool, device=env.device)
+        success = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
         timeout = torch.zeros_like(success)
-        path, change = torch.zeros(num, device=env.device), torch.zeros(num, device=env.device)
-        closest = env.truth.clearance.clone()
+        self._begin()
         observation = env.get_observations()
         for step in range(env.max_episode_length):
+            if watch is not None:
+                watch()
             active = env.active
-            before, action_before = env.truth.pose[:, :2].clone(), env.episode.action.clone()
+            self._before_step()
             observation, _, _, extras = env.step(policy(observation))
-            path += active * (env.truth.pose[:, :2] - before).norm(dim=-1)
-            closest = torch.where(active, torch.minimum(closest, env.truth.clearance), closest)
-            if step > 0:
-                change += active * (env.episode.action - action_before).square().sum(-1)
+            self._after_step(active)
             timeout |= extras["time_outs"]
             success |= extras["success"]
             if step % 10 == 9 and not env.active.any():
                 break
-        steps = env.episode.step.clone()
-        return Episodes(
-            success=success.cpu(),
-            timeout=timeout.cpu(),
-            steps=steps.cpu(),
-            path_length=path.cpu(),
-            least_clearance=(closest - ROBOT.radius).cpu(),
-            action_change=(change / (steps - 1).clamp(min=1)).cpu(),
-        )
+        if watch is not None:
+            watch()
+        return self._measured(success.cpu(), timeout.cpu(), env.episode.step.cpu())
 
-    def metrics(self, episodes: Episodes) -> dict[str, Estimate]:
-        """Every metric of the evaluation by its name; times in s, lengths in m.
-
-        - ``spl``: success weighted by path length, l / max(p, l) (Anderson et al. 2018, arXiv:1807.06757). The shortest
-          length l ends at the goal, a success within ``goal_radius`` of it: a detour of that much is forgiven.
-        - ``sct``: success weighted by completion time, t* / max(t, t*), t* = l / v_max (Yokoyama, Ha, Batra 2021,
-          arXiv:2103.08022).
-        - ``barn_score``: t* / clip(t, 2 t*, 8 t*) of successes, at most 0.5 (BARN challenge, Xiao et al. 2022).
-        - ``time_to_goal``, ``path_length``: of the successes.
-        - ``min_clearance``, ``action_change``: mean over all rooms of the episode's least clearance and mean squared
-          change of action.
-        - ``worst_decile_success``: on the tenth of the rooms whose shortest way is the greatest detour.
-        """
-        e = episodes
-        shortest = self.geodesic.cpu().double()
-        best_time = shortest / ROBOT.v_max
-        time = e.steps.double() * self._control_dt
-        zero = torch.zeros_like(shortest)
-        reachable = torch.isfinite(shortest) & e.success
-
-        def weighted(ratio: torch.Tensor) -> torch.Tensor:
-            return torch.where(reachable, ratio, zero)
-
-        return {
-            "success_rate": share(e.success),
-            "collision_rate": share(~e.success & ~e.timeout),
-            "timeout_rate": share(e.timeout),
-            "spl": mean(weighted(shortest / torch.maximum(e.path_length.double(), shortest))),
-            "sct": mean(weighted(best_time / torch.maximum(time, best_time))),
-            "barn_score": mean(weighted(best_time / time.clamp(2 * best_time, 8 * best_time))),
-            "time_to_goal": mean(time[e.success]),
-            "path_length": mean(e.path_length[e.success]),
-            "min_clearance": mean(e.least_clearance),
-            "action_change": mean(e.action_change),
-            "worst_decile_success": share(e.success[self._hardest]),
-        }
+    def estimates(self, rooms: Mapping[str, torch.Tensor]) -> dict[str, Estimate]:
+        """The mean over rooms of each metric of a ``run``, with its interval."""
+        defined = {name: values[~values.isnan()] for name, values in rooms.items()}
+        return {name: share(v > 0.5) if name in self.shares else mean(v) for name, v in defined.items()}

@@ -9,16 +9,17 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, make_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from navtask import tasks
 from navtask.errors import ConfigError
-from navtask.nav.config import NavConfig, RoomsConfig
+from navtask.tasks import TaskDefinition
 from orchestrator.errors import UserError, nearest
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -30,7 +31,6 @@ BOOTSTRAPS = ("final_obs", "current")
 SYMMETRIES = ("none", "augmentation", "mirror_loss", "both")
 DISTRIBUTIONS = ("GaussianDistribution", "HeteroscedasticGaussianDistribution", "BetaDistribution")
 ACTIVATIONS = ("elu", "selu", "relu", "lrelu", "tanh", "sigmoid", "softplus", "gelu", "swish", "mish")
-OBSERVATION_GROUPS = ("policy", "privileged")
 DIRECTIONS = ("maximize", "minimize")
 
 
@@ -116,8 +116,8 @@ class EvaluationConfig:
     """The frozen set that the run is judged on: ``Eval/…``."""
     further_sets: list[str] = MISSING
     """Further sets, evaluated at the end: ``Eval_<set>/…``."""
-    frozen: dict[str, RoomsConfig] = MISSING
-    """The sets by name."""
+    frozen: dict[str, Any] = MISSING
+    """The sets by name, each a world of the task: for ``nav`` how rooms are drawn."""
 
 
 @dataclass(kw_only=True)
@@ -179,6 +179,7 @@ class Config:
     """Everything."""
 
     task: Any = MISSING
+    """Settings of the task ``task.name``, in its own dataclass."""
     physics: PhysicsConfig = MISSING
     algorithm: AlgorithmConfig = MISSING
     policy: PolicyConfig = MISSING
@@ -202,20 +203,24 @@ class Config:
     """Metric -> least value at the end (mean over the objective's window); less is a failure, exit code 1."""
 
 
-@dataclass(kw_only=True)
-class _ComposedNav(NavConfig):
-    """NavConfig while Hydra composes it: OmegaConf refuses to add an entry to a mapping of dataclasses, and a term that
-    somebody registered must be addable on the command line. ``from_plain`` types the terms."""
-
-    observations: dict[str, Any]
-    rewards: dict[str, Any]
+def _composed(config: type) -> type:
+    """A task's dataclass while Hydra composes it: OmegaConf refuses to add an entry to a mapping of dataclasses, and a
+    term that somebody registered must be addable on the command line. ``from_plain`` types the terms."""
+    hints = get_type_hints(config)
+    loose = [
+        (f.name, dict[str, Any])
+        for f in fields(config)
+        if get_origin(hints[f.name]) is dict and is_dataclass(get_args(hints[f.name])[1])
+    ]
+    return make_dataclass(f"Composed{config.__name__}", loose, bases=(config,), kw_only=True)
 
 
 def register() -> None:
     """Make the schema known to Hydra, and ``by_device`` to OmegaConf. Safe to call again."""
     store = ConfigStore.instance()
     store.store(name="config_schema", node=Config)
-    store.store(group="task", name="nav_schema", node=_ComposedNav)
+    for name in tasks.names():
+        store.store(group="task", name=f"{name}_schema", node=_composed(tasks.get(name).config))
     OmegaConf.register_new_resolver("by_device", _by_device, replace=True)
 
 
@@ -266,8 +271,12 @@ def from_plain(plain: Mapping[str, Any]) -> Config:
         if "${" in str(value):  # what we write is resolved already; a stranger's would read our environment
             raise UserError(f"{path}={value}: expected a plain value, without interpolation")
     schema = OmegaConf.structured(Config)
+    task = definition(plain)
     try:
-        schema.task = OmegaConf.structured(NavConfig)
+        schema.task = OmegaConf.structured(task.config)
+        evaluation = OmegaConf.structured(EvaluationConfig)
+        evaluation.frozen = {name: OmegaConf.structured(task.world_type) for name in _frozen_names(plain)}
+        schema.evaluation = evaluation
         typed = OmegaConf.to_object(OmegaConf.merge(schema, OmegaConf.create(dict(plain))))
     except OmegaConfBaseException as error:
         told = one_line(error)
@@ -276,6 +285,31 @@ def from_plain(plain: Mapping[str, Any]) -> Config:
     assert isinstance(typed, Config)
     typed.device = resolve_device(typed.device)
     return typed
+
+
+def definition(plain: Mapping[str, Any]) -> TaskDefinition:
+    """The task that a plain config is of. Raises UserError."""
+    named = plain.get("task")
+    try:
+        return tasks.get(named.get("name", "") if isinstance(named, Mapping) else "")
+    except ConfigError as error:
+        raise _as_user_error(error) from error
+
+
+def task_of(config: Config) -> TaskDefinition:
+    """The task that a config is of."""
+    return tasks.get(config.task.name)
+
+
+def world_of(config: Config) -> Any:
+    """What the config's task draws anew each episode."""
+    return getattr(config.task, task_of(config).world)
+
+
+def _frozen_names(plain: Mapping[str, Any]) -> list[str]:
+    evaluation = plain.get("evaluation")
+    frozen = evaluation.get("frozen") if isinstance(evaluation, Mapping) else None
+    return [str(name) for name in frozen] if isinstance(frozen, Mapping) else []
 
 
 def to_plain(config: Config) -> dict[str, Any]:
@@ -322,17 +356,18 @@ def validate(config: Config) -> None:
     _validate_learning(config)
     _validate_evaluation(config)
     _validate_running(config)
+    task = task_of(config)
     try:
-        from navtask.nav.config import validate as validate_task
-        from navtask.nav.config import validate_rooms
-        from navtask.nav.robot import ROBOT
-
-        validate_task(config.task)
-        for name, rooms in config.evaluation.frozen.items():
-            validate_rooms(rooms, ROBOT.radius, f"evaluation.frozen.{name}")
+        task.validate(config.task)
+        for name, world in config.evaluation.frozen.items():
+            task.validate_world(world, f"evaluation.frozen.{name}")
     except ConfigError as error:
-        known = nearest(error.key.rpartition(".")[2], error.candidates)
-        raise UserError(f"{error.key}={error.value}: expected {error.expected}{known}") from error
+        raise _as_user_error(error) from error
+
+
+def _as_user_error(error: ConfigError) -> UserError:
+    known = nearest(error.key.rpartition(".")[2], error.candidates)
+    return UserError(f"{error.key}={error.value}: expected {error.expected}{known}")
 
 
 def _validate_learning(config: Config) -> None:
@@ -365,6 +400,8 @@ def _validate_learning(config: Config) -> None:
     _one_of("algorithm.schedule", a.schedule, SCHEDULES)
     _one_of("algorithm.bootstrap", a.bootstrap, BOOTSTRAPS)
     _one_of("algorithm.symmetry", a.symmetry, SYMMETRIES)
+    task = task_of(config)
+    _check(a.symmetry == "none" or task.symmetric, "algorithm.symmetry", a.symmetry, f"none: {task.name} has no mirror")
 
     p = config.policy
     _check(bool(p.hidden_dims) and min(p.hidden_dims) >= 1, "policy.hidden_dims", p.hidden_dims, "widths of at least 1")
@@ -375,9 +412,9 @@ def _validate_learning(config: Config) -> None:
         _one_of("policy.obs_groups", who, ("actor", "critic"))
     for who in ("actor", "critic"):
         groups = p.obs_groups.get(who, [])
-        _check(bool(groups), f"policy.obs_groups.{who}", groups, f"some of {', '.join(OBSERVATION_GROUPS)}")
+        _check(bool(groups), f"policy.obs_groups.{who}", groups, f"some of {', '.join(task.groups)}")
         for group in groups:
-            _one_of(f"policy.obs_groups.{who}", group, OBSERVATION_GROUPS)
+            _one_of(f"policy.obs_groups.{who}", group, tuple(task.groups))
     if "privileged" in p.obs_groups["actor"]:
         raise UserError(
             "policy.obs_groups.actor=privileged: the actor drives a real robot, which has no access to the simulator's "

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.config import DIRECTIONS, PROJECT, Config, check_name
+from orchestrator.config import DIRECTIONS, PROJECT, Config, check_name, world_of
 from orchestrator.errors import UserError, nearest
 from orchestrator.job.spec import read
 from orchestrator.launch import base as launch
@@ -77,7 +77,7 @@ def describe(plan: Plan, launcher: launch.Launcher) -> list[str]:
     config, folder = plan.config, plan.search.folder
     trials = "1 training" if plan.space is None else f"{plan.search.total} trials"
     lines = [
-        f"{trials} of {config.algorithm.iterations} iterations, {config.num_envs} rooms ({config.task.rooms.name}), "
+        f"{trials} of {config.algorithm.iterations} iterations, {config.num_envs} rooms ({world_of(config).name}), "
         f"evaluated every {config.evaluation.every} on {config.evaluation.num_rooms} frozen rooms "
         f"({config.evaluation.set})",
         f"on {config.device}, {launcher.where}",

@@ -259,6 +259,10 @@ class NavEnv(VecTask):
             groups["privileged"] = self._frame("privileged")
         return TensorDict(groups, batch_size=[self.num_envs], device=self.device)
 
+    @property
+    def drawing_failures(self) -> int:  # noqa: D102
+        return int(self.rooms.failures.sum())
+
     def mirror_maps(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         """How a left-right reflection of the world changes each observation group, and ``actions``: (index, sign),
         so that the mirrored vector is ``v[..., index] * sign``. Original and mirror are equally good experience."""

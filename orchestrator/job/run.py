@@ -8,6 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
 
 from orchestrator.job import spec
@@ -86,6 +87,7 @@ def _write_result(runner: Runner, status: str, reason: str | None) -> None:
                 "rooms": config.evaluation.num_rooms,
                 "unreachable_share": evaluator.unreachable_share,
             }
+        _write_rooms(runner)
         spec.write_aside(runner.folder / "eval.json", _json({"sets": final, "evaluations": runner.evaluations}))
     result = {
         "status": status,
@@ -95,9 +97,20 @@ def _write_result(runner: Runner, status: str, reason: str | None) -> None:
         "train_seconds": round(runner.train_seconds, 3),
         "evaluations": runner.evaluations,
         "eval_set_hash": final[config.evaluation.set]["set_hash"] if final else None,
-        "room_drawing_failures": int(runner.env.rooms.failures.sum()),
+        "room_drawing_failures": runner.env.drawing_failures,
     }
     spec.write_aside(runner.folder / spec.RESULT, _json(result))
+
+
+def _write_rooms(runner: Runner) -> None:
+    """``eval_rooms.npz``: ``step`` (E,), and each metric of each of the E evaluations in each room of the run's own set
+    (E, rooms), nan where a room has none. So runs can be compared room by room."""
+    arrays = {"step": np.array([evaluation["step"] for evaluation in runner.evaluations], dtype=np.int64)}
+    arrays |= {name: np.stack([rooms[name].numpy() for rooms in runner.rooms]) for name in runner.rooms[0]}
+    aside = runner.folder / f".eval_rooms.{os.getpid()}"
+    with open(aside, "wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+    os.replace(aside, runner.folder / "eval_rooms.npz")
 
 
 def _json(data: dict[str, Any]) -> str:

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from rsl_rl.models import MLPModel
 
-from navtask.evaluation import Estimate, Evaluator, FrozenSet
-from navtask.nav.env import NavEnv
+from navtask.evaluation import Estimate, Evaluator
 from navtask.physics import resolve_backend
-from orchestrator.config import Config
+from orchestrator.config import Config, task_of
 from orchestrator.job import checkpoint
 from orchestrator.job.curves import Curves
 from orchestrator.job.ppo import PPO
@@ -37,7 +36,8 @@ class Runner:
         torch.manual_seed(seed)
         groups = config.policy.obs_groups
         self._privileged = any("privileged" in names for names in groups.values())
-        self.env = NavEnv(
+        self.task = task_of(config)
+        self.env = self.task.make_env(
             config.task,
             num_envs=config.num_envs,
             seed=seed,
@@ -54,6 +54,8 @@ class Runner:
         """Of rollouts and updates; evaluations are not counted."""
         self.evaluations: list[dict[str, float]] = []
         """One for each evaluation on the run's own set: ``step`` and every metric."""
+        self.rooms: list[dict[str, torch.Tensor]] = []
+        """And the same by room: every metric (rooms,) float32, nan where a room has none."""
         self.kl: list[torch.Tensor] = []
         self.learning_rate: list[torch.Tensor] = []
         """One tensor an iteration, one value a mini-batch."""
@@ -90,7 +92,7 @@ class Runner:
                 "bootstrap": algorithm.bootstrap,
                 "symmetry": algorithm.symmetry,
                 "mirror_loss_coeff": algorithm.mirror_loss_coeff,
-                "mirror_maps": self.env.mirror_maps(),
+                "mirror_maps": self.env.mirror_maps() if self.task.symmetric else None,
                 "threads": self._threads,
             },
             "actor": {**network, "distribution_cfg": distribution},
@@ -166,9 +168,10 @@ class Runner:
     def evaluator(self, name: str) -> Evaluator:
         """The evaluator of a frozen set; its rooms are drawn once."""
         if name not in self._evaluators:
-            self._evaluators[name] = Evaluator(
+            self._evaluators[name] = self.task.make_evaluator(
                 self.config.task,
-                FrozenSet(self.config.evaluation.frozen[name], self.config.evaluation.num_rooms),
+                self.config.evaluation.frozen[name],
+                self.config.evaluation.num_rooms,
                 device=self._device,
                 backend=self._backend,
                 threads=self._threads,
@@ -180,29 +183,27 @@ class Runner:
         """Metrics of the deterministic policy on the run's own frozen set; the final evaluation adds the bounds of the
         95 % intervals and the further sets. Metrics that are not defined (no success, no time to goal) are absent."""
         own = self.config.evaluation.set
-        results = self.estimates(own)
+        rooms = self.measure(own)
+        results = self.evaluator(own).estimates(rooms)
+        self.rooms.append({metric: values.float() for metric, values in rooms.items()})
         metrics = _flatten("Eval", results, bounds=final)
         self.evaluations.append({"step": float(self.iteration), **_flatten("Eval", results, bounds=False)})
         if final:
             for name in self.config.evaluation.further_sets:
-                metrics |= _flatten(f"Eval_{name}", self.estimates(name), bounds=True)
-        print(
-            f"iteration {self.iteration}: success {results['success_rate'].value:.3f}, "
-            f"collision {results['collision_rate'].value:.3f}, time-out {results['timeout_rate'].value:.3f} "
-            f"on '{own}', {self.train_seconds:.1f} s of training",
-            flush=True,
-        )
+                metrics |= _flatten(f"Eval_{name}", self.evaluator(name).estimates(self.measure(name)), bounds=True)
+        rates = ", ".join(f"{rate} {results[rate].value:.3f}" for rate in self.task.metrics if rate.endswith("_rate"))
+        print(f"iteration {self.iteration}: {rates} on '{own}', {self.train_seconds:.1f} s of training", flush=True)
         return metrics
 
-    def estimates(self, name: str) -> dict[str, Estimate]:
-        """Every metric of the deterministic policy on a frozen set, with its interval."""
+    def measure(self, name: str) -> dict[str, torch.Tensor]:
+        """Every metric of the deterministic policy in each room of a frozen set; see ``Evaluator.run``."""
         evaluator = self.evaluator(name)
         policy: MLPModel = self.algorithm.get_policy()
         self.algorithm.eval_mode()
         with torch.inference_mode():
-            episodes = evaluator.run(policy)
+            rooms = evaluator.run(policy)
         self.algorithm.train_mode()
-        return evaluator.metrics(episodes)
+        return rooms
 
     # -- exact resumption -------------------------------------------------------------------------------------------
 
@@ -217,6 +218,7 @@ class Runner:
                 "random": torch.get_rng_state(),
                 "train_seconds": self.train_seconds,
                 "evaluations": self.evaluations,
+                "rooms": self.rooms,
                 "kl": self.kl,
                 "learning_rate": self.learning_rate,
             },
@@ -232,7 +234,7 @@ class Runner:
         torch.set_rng_state(state["random"])
         self.iteration = state["iteration"]
         self.train_seconds = state["train_seconds"]
-        self.evaluations = state["evaluations"]
+        self.evaluations, self.rooms = state["evaluations"], state["rooms"]
         self.kl, self.learning_rate = state["kl"], state["learning_rate"]
         return True
 

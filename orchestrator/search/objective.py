@@ -3,31 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from orchestrator.config import Config
+from orchestrator.config import Config, task_of
 from orchestrator.errors import UserError, nearest
-
-EVALUATION = (
-    "success_rate",
-    "collision_rate",
-    "timeout_rate",
-    "spl",
-    "sct",
-    "barn_score",
-    "time_to_goal",
-    "path_length",
-    "min_clearance",
-    "action_change",
-    "worst_decile_success",
-)
-"""Measured on the run's own frozen set, ``Eval/<name>``, at every evaluation."""
-
-TRAINING = (
-    "Train/mean_reward",
-    "Train/mean_episode_length",
-    *(f"Episode_Termination/{cause}" for cause in ("success", "collision", "timeout", "out_of_bounds", "diverged")),
-    "Perf/total_fps",
-)
-"""Measured on training rooms at every iteration; an objective only where rewards are left alone."""
 
 
 def check(config: Config, moves_rewards: bool) -> None:
@@ -52,11 +29,16 @@ def check(config: Config, moves_rewards: bool) -> None:
 
 
 def known_metrics(config: Config) -> list[str]:
-    """Every metric that could be an objective or a requirement under this config."""
+    """Every metric that could be an objective or a requirement under this config: those of the frozen evaluations, and
+    those of training, which can be objectives only where rewards are left alone."""
+    task = task_of(config)
     return [
-        *(f"Eval/{name}" for name in EVALUATION),
-        *(f"Eval_{further}/{name}" for further in config.evaluation.further_sets for name in EVALUATION),
-        *TRAINING,
+        *(f"Eval/{name}" for name in task.metrics),
+        *(f"Eval_{further}/{name}" for further in config.evaluation.further_sets for name in task.metrics),
+        "Train/mean_reward",
+        "Train/mean_episode_length",
+        *(f"Episode_Termination/{cause}" for cause in task.causes),
+        "Perf/total_fps",
     ]
 
 

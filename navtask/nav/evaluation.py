@@ -1,0 +1,130 @@
+"""Frozen sets of rooms, and what a policy is worth on them."""
+
+import hashlib
+from dataclasses import replace
+
+import torch
+
+from navtask import random
+from navtask.evaluation import FROZEN_SEED, Evaluator
+from navtask.nav.config import NavConfig, RoomsConfig
+from navtask.nav.env import NavEnv
+from navtask.nav.geodesic import geodesic_lengths
+from navtask.nav.robot import ROBOT
+from navtask.nav.scene import Rooms
+
+GRID = 0.05
+"""Resolution of the inflated grid on which geodesic lengths are measured, m."""
+
+HARDEST = 0.1
+"""Share of rooms that count as the worst."""
+
+
+def hash_rooms(rooms: Rooms) -> str:
+    """Tells two sets apart; to a tenth of a millimetre, so that it doesn't depend on the last bit of a cosine."""
+    digest = hashlib.sha256()
+    for name, tensor in rooms.tensors():
+        if name != "failures":
+            digest.update(name.encode())
+            digest.update((tensor.double().cpu() * 1e4).round().to(torch.int64).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+class NavEvaluator(Evaluator):
+    """The first ``num_rooms`` frozen rooms of a kind, under the task's own physics, sensors and limits.
+
+    The rates of success, collision and time-out sum to 1: a collision is every end that is neither of the others.
+    Metrics, times in s and lengths in m:
+
+    - ``spl``: success weighted by path length, l / max(p, l) (Anderson et al. 2018, arXiv:1807.06757). The shortest
+      length l ends at the goal, a success within ``goal_radius`` of it: a detour of that much is forgiven.
+    - ``sct``: success weighted by completion time, t* / max(t, t*), t* = l / v_max (Yokoyama, Ha, Batra 2021,
+      arXiv:2103.08022).
+    - ``barn_score``: t* / clip(t, 2 t*, 8 t*) of successes, at most 0.5 (BARN challenge, Xiao et al. 2022).
+    - ``time_to_goal``, ``path_length``: of the successes.
+    - ``min_clearance``, ``action_change``: mean over all rooms of the episode's least clearance, from the robot's hull,
+      and of its mean squared change of action, |a(t) - a(t-1)|^2.
+    - ``worst_decile_success``: on the tenth of the rooms whose shortest way is the greatest detour.
+    """
+
+    shares = frozenset({"success_rate", "collision_rate", "timeout_rate", "worst_decile_success"})
+    env: NavEnv
+
+    def __init__(
+        self,
+        config: NavConfig,
+        rooms: RoomsConfig,
+        num_rooms: int,
+        *,
+        device: str,
+        backend: str,
+        threads: int,
+        privileged: bool = False,
+    ):
+        env = NavEnv(
+            replace(config, rooms=rooms),
+            num_envs=num_rooms,
+            seed=FROZEN_SEED,
+            stream=random.FROZEN,
+            device=device,
+            backend=backend,
+            threads=threads,
+            privileged=privileged,
+            auto_reset=False,
+        )
+        super().__init__(env)
+        self._control_dt = config.control_dt
+        self.set_hash = hash_rooms(env.rooms)
+        geodesic = geodesic_lengths(env.rooms, rooms, GRID)
+        self.geodesic = geodesic.cpu().double()
+        """(N,) shortest collision-free length from start to goal, m; infinite where there is none."""
+        self.unreachable_share = self.geodesic.isinf().double().mean().item()
+        straight = (env.rooms.goal - env.rooms.start[:, :2]).norm(dim=-1).cpu()
+        detour = geodesic.cpu() / straight
+        self._hardest = detour.argsort(descending=True, stable=True)[: max(1, round(HARDEST * num_rooms))]
+
+    def _begin(self) -> None:
+        self._path = torch.zeros(self.env.num_envs, device=self.env.device)
+        self._change = torch.zeros_like(self._path)
+        self._closest = self.env.truth.clearance.clone()
+
+    def _before_step(self) -> None:
+        self._place = self.env.truth.pose[:, :2].clone()
+        self._action = self.env.episode.action.clone()
+
+    def _after_step(self, active: torch.Tensor) -> None:
+        env = self.env
+        self._path += active * (env.truth.pose[:, :2] - self._place).norm(dim=-1)
+        self._closest = torch.where(active, torch.minimum(self._closest, env.truth.clearance), self._closest)
+        # The first action has none before it that it could differ from.
+        differs = active & (env.episode.step > 1)
+        self._change += differs * (env.episode.action - self._action).square().sum(-1)
+
+    def _measured(self, success: torch.Tensor, timeout: torch.Tensor, steps: torch.Tensor) -> dict[str, torch.Tensor]:
+        shortest = self.geodesic
+        best_time = shortest / ROBOT.v_max
+        time = steps.double() * self._control_dt
+        path = self._path.cpu().double()
+        counts = success & shortest.isfinite()
+
+        def weighted(ratio: torch.Tensor) -> torch.Tensor:
+            return torch.where(counts, ratio, 0.0)
+
+        def of_successes(values: torch.Tensor) -> torch.Tensor:
+            return torch.where(success, values, torch.nan)
+
+        worst = torch.full_like(time, torch.nan)
+        worst[self._hardest] = success[self._hardest].double()
+        return {
+            "success_rate": success.double(),
+            "collision_rate": (~success & ~timeout).double(),
+            "timeout_rate": timeout.double(),
+            "spl": weighted(shortest / torch.maximum(path, shortest)),
+            "sct": weighted(best_time / torch.maximum(time, best_time)),
+            "barn_score": weighted(best_time / time.clamp(2 * best_time, 8 * best_time)),
+            "time_to_goal": of_successes(time),
+            "path_length": of_successes(path),
+            "min_clearance": (self._closest.cpu() - ROBOT.radius).double(),
+            "action_change": self._change.cpu().double() / (steps - 1).clamp(min=1),
+            "worst_decile_success": worst,
+        }

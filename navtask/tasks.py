@@ -1,0 +1,100 @@
+"""The tasks by name, and what there is to know of one before it is built."""
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from navtask.errors import ConfigError
+
+if TYPE_CHECKING:  # importing a definition is cheap: no torch, no engine
+    from navtask.contract import VecTask
+    from navtask.evaluation import Evaluator
+
+BUILT_IN = {"nav": "navtask.nav.task:Nav"}
+
+PLUGINS = "navtask.tasks"
+"""Entry point group by which an installed package brings tasks of its own: name = "package.module:Class". A config can
+name a task, but never a module: reading a stranger's imports nothing of his."""
+
+
+class TaskDefinition(ABC):
+    """A task from outside: its settings, what it measures, and how it is made."""
+
+    name: str
+    config: type
+    """Dataclass of its settings, all keyword-only; ``name`` is one of them."""
+    world: str
+    """The field of ``config``, itself a dataclass with a ``name``, that says what is drawn anew each episode. A frozen
+    set is one of these and a number."""
+    metrics: Sequence[str]
+    """What its evaluator measures, ``success_rate`` among it."""
+    causes: Sequence[str]
+    """How an episode can end; as ``VecTask.causes``."""
+    groups: Sequence[str] = ("policy", "privileged")
+    """Observation groups; ``policy`` is what a real robot has."""
+    symmetric: bool = False
+    """Whether ``VecTask.mirror_maps`` exists."""
+
+    @property
+    def world_type(self) -> type:
+        """Dataclass of ``world``."""
+        found = get_type_hints(self.config)[self.world]
+        assert isinstance(found, type)
+        return found
+
+    @abstractmethod
+    def validate(self, config: Any) -> None:
+        """Raise ConfigError, naming key, value and what was expected, when the task can't be built from ``config``."""
+
+    @abstractmethod
+    def validate_world(self, world: Any, key: str) -> None:
+        """The same for a world on its own, which stands at ``key``."""
+
+    @abstractmethod
+    def make_env(
+        self,
+        config: Any,
+        *,
+        num_envs: int,
+        seed: int,
+        device: str = "cpu",
+        backend: str = "mujoco_c",
+        threads: int = 1,
+        privileged: bool = False,
+        first_room: int = 0,
+    ) -> "VecTask":
+        """Rooms ``first_room`` to ``first_room + num_envs - 1`` of ``seed``, to train in."""
+
+    @abstractmethod
+    def make_evaluator(
+        self,
+        config: Any,
+        world: Any,
+        num_rooms: int,
+        *,
+        device: str = "cpu",
+        backend: str = "mujoco_c",
+        threads: int = 1,
+        privileged: bool = False,
+    ) -> "Evaluator":
+        """The first ``num_rooms`` frozen rooms of ``world``."""
+
+
+def names() -> list[str]:
+    """Every task that there is."""
+    return [*BUILT_IN, *(point.name for point in entry_points(group=PLUGINS))]
+
+
+def get(name: str) -> TaskDefinition:
+    """The task of that name; ConfigError when there is none."""
+    where = BUILT_IN.get(name)
+    if where is None:
+        where = next((point.value for point in entry_points(group=PLUGINS) if point.name == name), None)
+    if where is None:
+        raise ConfigError("task.name", name, "a task: " + ", ".join(names()), names())
+    module, _, attribute = where.partition(":")
+    definition = getattr(importlib.import_module(module), attribute)()
+    assert isinstance(definition, TaskDefinition)
+    return definition
