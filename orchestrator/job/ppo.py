@@ -161,8 +161,12 @@ class PPO(RslPPO):
 
         self.trace = Trace(torch.stack(kls).cpu(), torch.stack(rates).cpu())
         self.learning_rate = float(self._lr)
-        names = ("value", "surrogate", "entropy", "clip_fraction", "mirror", "grad_norm_actor", "grad_norm_critic")
-        mean = dict(zip(names, (sums / len(kls)).tolist(), strict=True))
+        names = ["value", "surrogate", "entropy", "clip_fraction", "mirror", "grad_norm_actor", "grad_norm_critic"]
+        means = [*(sums / len(kls))]
+        if self.actor.obs_normalization:
+            names += ["obs_mean_abs", "obs_std_shift"]
+            means += [self.actor.obs_normalizer.mean.abs().mean(), (self.actor.obs_normalizer.std - 1.0).abs().mean()]
+        mean = dict(zip(names, torch.stack(means).tolist(), strict=True))
         kl, rate = self.trace.kl, self.trace.learning_rate
         scalars = {
             "Loss/value": mean["value"],
@@ -172,6 +176,7 @@ class PPO(RslPPO):
             "PPO/kl_mean": kl.mean().item(),
             "PPO/kl_max": kl.max().item(),
             "PPO/kl_first": kl[0].item(),
+            "PPO/kl_overshoot": (kl > 2.0 * self.desired_kl).float().mean().item(),
             "PPO/clip_fraction": mean["clip_fraction"],
             "PPO/explained_variance": explained_variance.item(),
             "PPO/grad_norm_actor": mean["grad_norm_actor"],
@@ -181,6 +186,8 @@ class PPO(RslPPO):
         }
         if self._mirror_loss_coeff:
             scalars["Loss/mirror"] = mean["mirror"]
+        if self.actor.obs_normalization:  # both stay 0 where the normaliser has never learned anything
+            scalars |= {f"Policy/{name}": mean[name] for name in ("obs_mean_abs", "obs_std_shift")}
         return scalars
 
     def _gather(self, flat: TensorDict, order: torch.Tensor, size: int) -> list[list[dict[str, Any]]]:
