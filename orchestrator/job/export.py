@@ -8,10 +8,18 @@ import numpy as np
 import torch
 from rsl_rl.models import MLPModel
 
+OUTPUTS = {
+    "GaussianDistribution": "mean",
+    "HeteroscedasticGaussianDistribution": "mean_and_std",
+    "BetaDistribution": "beta",
+}
+"""What the last layer's numbers are, by the distribution of the actions; see ``navtask.numpy_policy``."""
 
-def export_policy(policy: MLPModel, activation: str, folder: Path) -> None:
+
+def export_policy(policy: MLPModel, activation: str, distribution: str, folder: Path) -> None:
     """Write ``policy.onnx`` (``obs`` (batch, width) -> ``actions`` (batch, A), the deterministic action, unclipped) and
-    ``policy.npz`` (``mean``, ``std``, ``weight_<i>`` and ``bias_<i>`` of each layer, the ``activation``'s name)."""
+    ``policy.npz`` for ``navtask.numpy_policy``: the normaliser's ``mean`` and ``std``, each layer's ``weight_<i>`` and
+    ``bias_<i>``, the ``activation``'s name, and ``output``, what the last layer's numbers are."""
     model = policy.as_onnx(verbose=False).to("cpu").eval()
     aside = folder / f".policy.onnx.{os.getpid()}"
     with warnings.catch_warnings():
@@ -29,12 +37,13 @@ def export_policy(policy: MLPModel, activation: str, folder: Path) -> None:
         )
     os.replace(aside, folder / "policy.onnx")
 
-    arrays: dict[str, np.ndarray] = {}
+    linear = [layer for layer in policy.mlp if isinstance(layer, torch.nn.Linear)]
+    width = linear[0].in_features
+    arrays = {"mean": np.zeros(width, np.float32), "std": np.ones(width, np.float32)}
     if policy.obs_normalization:
         arrays["mean"] = policy.obs_normalizer.mean.cpu().numpy()
         arrays["std"] = (policy.obs_normalizer.std + policy.obs_normalizer.eps).cpu().numpy()
-    arrays["activation"] = np.array(activation)
-    linear = [layer for layer in policy.mlp if isinstance(layer, torch.nn.Linear)]
+    arrays["activation"], arrays["output"] = np.array(activation), np.array(OUTPUTS[distribution])
     for i, layer in enumerate(linear):
         arrays[f"weight_{i}"] = layer.weight.detach().cpu().numpy()
         arrays[f"bias_{i}"] = layer.bias.detach().cpu().numpy()

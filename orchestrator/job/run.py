@@ -13,6 +13,7 @@ import torch
 
 from orchestrator.job import spec
 from orchestrator.job.curves import Curves
+from orchestrator.job.distributed import Processes, join
 from orchestrator.job.export import export_policy
 from orchestrator.job.runner import Diverged, Runner
 from orchestrator.job.trace import write_trace
@@ -21,9 +22,13 @@ EXIT_FINISHED, EXIT_FAILED = 0, 1
 
 
 class _Signals:
-    """Remembers the first SIGTERM or SIGINT; the training ends after the iteration that is under way."""
+    """Remembers the first SIGTERM or SIGINT; the training ends after the iteration that is under way.
 
-    def __init__(self) -> None:
+    Of several processes all stop when one was told to.
+    """
+
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
         self.received: int | None = None
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._handle)
@@ -32,6 +37,7 @@ class _Signals:
         self.received = self.received or number
 
     def __call__(self) -> bool:
+        self.received = self._processes.max(self.received or 0) or None
         return self.received is not None
 
 
@@ -39,38 +45,50 @@ def run_trial(folder: Path) -> int:
     """Train the trial of ``folder``, or go on from its last checkpoint. Returns the exit code.
 
     0 finished and 1 failed leave a ``result.json``; 130 and 143 (SIGINT, SIGTERM) leave a checkpoint to go on from.
+    Started by torchrun, several processes do this together, and the first alone writes.
     """
     trial = spec.read(folder)
     if (trial.folder / spec.RESULT).exists():
         return EXIT_FINISHED  # nothing is left to do
-    with contextlib.chdir(trial.folder):  # MuJoCo logs into the working directory
-        return _run(trial)
+    with contextlib.chdir(trial.folder), contextlib.ExitStack() as stack:  # MuJoCo logs into the working directory
+        processes = join(trial.config.device)
+        stack.callback(processes.close)
+        if not processes.main:  # one process tells
+            stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
+        return _run(trial, processes)
 
 
-def _run(trial: spec.TrialSpec) -> int:
-    stop = _Signals()
+def _run(trial: spec.TrialSpec, processes: Processes) -> int:
+    stop = _Signals(processes)
     # Networks this small gain nothing from a second thread, physics does; the launcher says which cores are ours.
     torch.set_num_threads(1)
-    runner = Runner(trial.config, seed=trial.seed, folder=trial.folder, threads=len(os.sched_getaffinity(0)))
+    threads = max(1, len(os.sched_getaffinity(0)) // processes.local_world_size)
+    with processes.main_first():
+        runner = Runner(trial.config, seed=trial.seed, folder=trial.folder, threads=threads, processes=processes)
     resumed = runner.resume()
     if resumed:
         print(f"going on from iteration {runner.iteration}", flush=True)
-    curves = Curves(trial.folder, resume_step=runner.iteration if resumed else None)
+    curves = Curves(trial.folder, resume_step=runner.iteration if resumed else None) if processes.main else None
     try:
         finished = runner.train(curves, stop)
     except Diverged as error:
         print(f"diverged: {error}", flush=True)
-        _write_result(runner, "failed", f"diverged: {error}")
+        if processes.main:
+            _write_result(runner, "failed", f"diverged: {error}")
         return EXIT_FAILED
     finally:
-        curves.close()
+        if curves is not None:
+            curves.close()
     if not finished:
         assert stop.received is not None
         print(f"interrupted by {signal.Signals(stop.received).name} after iteration {runner.iteration}", flush=True)
         return 128 + stop.received
+    if not processes.main:
+        return EXIT_FINISHED
     algorithm = trial.config.algorithm
     write_trace(trial.folder, runner.kl, runner.learning_rate, (algorithm.desired_kl, algorithm.desired_kl_end))
-    export_policy(runner.algorithm.get_policy(), trial.config.policy.activation, trial.folder)
+    policy = trial.config.policy
+    export_policy(runner.algorithm.get_policy(), policy.activation, policy.distribution, trial.folder)
     _write_result(runner, "finished", None)
     return EXIT_FINISHED
 

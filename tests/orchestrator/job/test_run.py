@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 import torch
 
+from navtask.numpy_policy import NumpyPolicy
 from orchestrator.job import checkpoint, spec
 from orchestrator.job.curves import Curves
 from orchestrator.job.run import run_trial
@@ -82,10 +83,10 @@ def comparable(folder: Path) -> list[tuple[int, dict[str, float]]]:
 
 
 class TestFinished:
-    @pytest.fixture(params=["relu", "elu"])
-    def done(self, trial, request) -> Path:
+    @pytest.fixture
+    def done(self, trial) -> Path:
         settings = ("algorithm.iterations=12", "evaluation.every=6", "evaluation.further_sets=[dense]")
-        folder = trial("done", *settings, f"policy.activation={request.param}")
+        folder = trial("done", *settings)
         assert run_trial(folder) == 0
         return folder
 
@@ -100,6 +101,7 @@ class TestFinished:
             "ppo_trace.npz",
             "ppo_trace.png",
             "eval.json",
+            "eval_rooms.npz",
             "result.json",
         } <= {p.name for p in done.iterdir()}
         assert list(done.glob("events.out.tfevents.*"))
@@ -143,18 +145,17 @@ class TestFinished:
         (onnx,) = session.run(["actions"], {"obs": observations["policy"].numpy()})
         np.testing.assert_allclose(onnx, expected, atol=1e-5)
 
-        arrays = np.load(done / "policy.npz", allow_pickle=False)
-        x = (observations["policy"].numpy() - arrays["mean"]) / arrays["std"]
-        activation = {
-            "relu": lambda x: np.maximum(x, 0),
-            "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
-        }
-        layers = sum(name.startswith("weight_") for name in arrays)
-        for i in range(layers):
-            x = x @ arrays[f"weight_{i}"].T + arrays[f"bias_{i}"]
-            if i < layers - 1:
-                x = activation[str(arrays["activation"])](x)
-        np.testing.assert_allclose(x, expected, atol=1e-5)
+        in_numpy = NumpyPolicy(done / "policy.npz")(observations["policy"].numpy())
+        np.testing.assert_allclose(in_numpy, expected, atol=1e-5)
+
+    def test_keeps_what_each_evaluated_room_came_to(self, done):
+        rooms = np.load(done / "eval_rooms.npz")
+        evaluations = json.loads((done / "result.json").read_text())["evaluations"]
+        assert rooms["step"].tolist() == [e["step"] for e in evaluations] == [6, 12]
+        assert set(rooms.files) - {"step"} == EVALUATION
+        for row, evaluation in enumerate(evaluations):
+            for name in EVALUATION & {k.removeprefix("Eval/") for k in evaluation}:
+                assert np.nanmean(rooms[name][row]) == pytest.approx(evaluation[f"Eval/{name}"], rel=1e-5)
 
 
 class TestReproducible:
