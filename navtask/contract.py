@@ -204,11 +204,14 @@ class VecTask(VecEnv, ABC):
             observation = final_obs.clone()
         return observation, rewards, dones, extras
 
-    def pop_statistics(self) -> dict[str, float]:
+    def pop_statistics(self, merge: Callable[[torch.Tensor], None] = lambda sums: None) -> dict[str, float]:
         """Means over the episodes that ended, and over all steps, since the last call; one host synchronisation.
 
-        Episode metrics are absent when no counted episode ended. Returns are unscaled.
+        Episode metrics are absent when no counted episode ended. Returns are unscaled. ``merge`` is called on each
+        tensor of sums, to add in place those of rooms that other processes step.
         """
+        for sums in self._books.sums.values():
+            merge(sums)
         ended, saturated, (steps,) = (sums.tolist() for sums in self._books.sums.values())
         for sums in self._books.sums.values():
             sums.zero_()

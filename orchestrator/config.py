@@ -43,6 +43,23 @@ class PhysicsConfig:
 
 
 @dataclass(kw_only=True)
+class RndConfig:
+    """Random network distillation (Burda et al. 2018): a reward for states that a network can't predict yet."""
+
+    weight: float = MISSING
+    """Of this reward, as ``task.rewards.<term>.weight`` are of the others. It enters the returns that are learned from;
+    ``Train/mean_reward`` and evaluations don't know of it."""
+    obs_groups: list[str] = MISSING
+    """What is to be new: ``policy``, ``privileged`` or both."""
+    hidden_dims: list[int] = MISSING
+    """Widths of the hidden layers, of the network that predicts and of the random one that it predicts."""
+    num_outputs: int = MISSING
+    """How many numbers are predicted."""
+    learning_rate: float = MISSING
+    """Adam's, of the predicting network."""
+
+
+@dataclass(kw_only=True)
 class AlgorithmConfig:
     """PPO."""
 
@@ -82,6 +99,8 @@ class AlgorithmConfig:
     """Left-right mirror symmetry: ``none``, ``augmentation``, ``mirror_loss`` or ``both``."""
     mirror_loss_coeff: float = MISSING
     """Weight of the mirror loss, where it is used."""
+    rnd: RndConfig | None = MISSING
+    """Null: no reward but the task's own."""
     checkpoint_every: int = MISSING
     """Iterations between two checkpoints."""
 
@@ -415,11 +434,25 @@ def _validate_learning(config: Config) -> None:
         _check(bool(groups), f"policy.obs_groups.{who}", groups, f"some of {', '.join(task.groups)}")
         for group in groups:
             _one_of(f"policy.obs_groups.{who}", group, tuple(task.groups))
+    if a.rnd is not None:
+        _validate_rnd(a.rnd, tuple(task.groups))
     if "privileged" in p.obs_groups["actor"]:
         raise UserError(
             "policy.obs_groups.actor=privileged: the actor drives a real robot, which has no access to the simulator's "
             "truth; only policy.obs_groups.critic may contain it"
         )
+
+
+def _validate_rnd(rnd: RndConfig, groups: tuple[str, ...]) -> None:
+    key = "algorithm.rnd"
+    _check(rnd.weight > 0 and math.isfinite(rnd.weight), f"{key}.weight", rnd.weight, "a finite number above 0")
+    _check(0 < rnd.learning_rate <= 1, f"{key}.learning_rate", rnd.learning_rate, "above 0, at most 1")
+    widths = rnd.hidden_dims
+    _check(bool(widths) and min(widths) >= 1, f"{key}.hidden_dims", widths, "widths of at least 1")
+    _check(rnd.num_outputs >= 1, f"{key}.num_outputs", rnd.num_outputs, "at least 1")
+    _check(bool(rnd.obs_groups), f"{key}.obs_groups", rnd.obs_groups, f"some of {', '.join(groups)}")
+    for group in rnd.obs_groups:
+        _one_of(f"{key}.obs_groups", group, groups)
 
 
 def _validate_evaluation(config: Config) -> None:

@@ -2,8 +2,10 @@
 
 What differs from the parent class: the KL divergence is measured under both schedules and in every mini-batch; a
 time-out is bootstrapped with the value of the state it ended in; and what does not change within an update (the order
-of samples, normalised observations, mirror images) is computed once instead of in every mini-batch, with no host
-synchronisation in the loop. Likewise values and log-probabilities of a rollout are computed at its end, in one batch.
+of samples, normalised observations, mirror images, RND's targets) is computed once instead of in every mini-batch, with
+no host synchronisation in the loop. Likewise values and log-probabilities of a rollout are computed at its end, in one
+batch. Several processes that train together (``multi_gpu_cfg``) agree on more than gradients and KL: advantages are
+normalised over the samples of all, as one process with all the rooms would.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +14,7 @@ from typing import Any
 
 import torch
 from rsl_rl.algorithms import PPO as RslPPO
+from rsl_rl.extensions import RandomNetworkDistillation
 from rsl_rl.models import MLPModel
 from rsl_rl.storage import RolloutStorage
 from tensordict import TensorDict
@@ -38,7 +41,10 @@ class PPO(RslPPO):
 
     ``bootstrap`` is ``final_obs`` (V of the observation a time-out ended in) or ``current`` (V of the one before, as in
     rsl_rl). ``symmetry`` is ``none``, ``augmentation`` (learn from every sample and from its mirror image),
-    ``mirror_loss`` or ``both``; ``mirror_maps`` says how the task mirrors.
+    ``mirror_loss`` or ``both``; ``mirror_maps`` says how the task mirrors. ``rnd`` adds a reward for what is new (Burda
+    et al. 2018, arXiv:1810.12894) to the returns that are learned from, and to nothing else. It is paid for the state
+    that a step led to, so with ``final_obs`` for the one an episode ended in; rsl_rl, and ``current``, pay for the
+    first state of the next episode there.
     """
 
     def __init__(
@@ -52,10 +58,14 @@ class PPO(RslPPO):
         symmetry: str = "none",
         mirror_loss_coeff: float = 0.0,
         mirror_maps: MirrorMaps | None = None,
+        rnd: RandomNetworkDistillation | None = None,
         threads: int = 1,
         **kwargs: Any,
     ):
         super().__init__(actor, critic, storage, **kwargs)
+        self.rnd = rnd
+        self.intrinsic_rewards = torch.zeros(storage.num_transitions_per_env, storage.num_envs, device=self.device)
+        """(T, N) what ``rnd`` paid in the last rollout, weighted."""
         self._kl_start = float(kwargs["desired_kl"])
         self._kl_end = self._kl_start if desired_kl_end is None else desired_kl_end
         self._bootstrap_final = bootstrap == "final_obs"
@@ -97,6 +107,10 @@ class PPO(RslPPO):
     ) -> None:
         """Record one environment step, with what a time-out would have gone on to earn."""
         st, time_outs = self.storage, extras["time_outs"]
+        if self.rnd:
+            reached = extras["final_obs"] if self._bootstrap_final else obs
+            self.intrinsic_rewards[st.step] = self.rnd.get_intrinsic_reward(reached)
+            rewards = rewards + self.intrinsic_rewards[st.step]
         if self._bootstrap_final:
             # r += gamma V(s_final) where the time limit alone cut the episode (Pardo et al. 2018, arXiv:1712.00378).
             # A CPU can look whether there are any; a GPU would have to wait for the answer.
@@ -132,6 +146,25 @@ class PPO(RslPPO):
             if not self._bootstrap_final:
                 st.rewards += self.gamma * st.values * self._time_outs.unsqueeze(-1)
             super().compute_returns(obs)
+            if self.is_multi_gpu:
+                advantages = st.returns - st.values
+                mean, variance = self._moments(advantages)
+                st.advantages = (advantages - mean) / (variance.sqrt() + 1e-8)
+
+    def _moments(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and unbiased variance of ``x``, over the samples of all processes."""
+        if not self.is_multi_gpu:
+            return x.mean(), x.var()
+        mean = self._mean_over_processes(x.mean())
+        n = x.numel() * self.gpu_world_size
+        return mean, self._mean_over_processes((x - mean).square().mean()) * (n / (n - 1))
+
+    def _mean_over_processes(self, x: torch.Tensor) -> torch.Tensor:
+        """``x``, averaged in place over all processes; each has as many samples."""
+        if self.is_multi_gpu:
+            torch.distributed.all_reduce(x)
+            x /= self.gpu_world_size
+        return x
 
     def update(self) -> dict[str, float]:
         """Run the epochs over the stored rollout; returns every scalar of the update by its metric name."""
@@ -142,10 +175,10 @@ class PPO(RslPPO):
             order = torch.randperm(self.num_mini_batches * size, device=self.device)
             flat = st.observations.flatten(0, 1)
             batches = self._gather(flat, order, size)
-            value_error = (st.returns - st.values).var()
-            explained_variance = 1.0 - value_error / st.returns.var().clamp(min=1e-12)
+            (_, value_error), (_, spread) = self._moments(st.returns - st.values), self._moments(st.returns)
+            explained_variance = 1.0 - value_error / spread.clamp(min=1e-12)
 
-        kls, rates, sums = [], [], torch.zeros(7, device=self.device)
+        kls, rates, sums = [], [], torch.zeros(8, device=self.device)
         for epoch in range(self.num_learning_epochs):
             for batch in batches[epoch % len(batches)]:
                 stats, kl = self._learn(batch)
@@ -157,12 +190,23 @@ class PPO(RslPPO):
             self.critic.obs_normalizer.load_state_dict(self.actor.obs_normalizer.state_dict())
         else:
             self.critic.update_normalization(flat)
+        if self.rnd:
+            self.rnd.update_normalization(flat)
         st.clear()
 
         self.trace = Trace(torch.stack(kls).cpu(), torch.stack(rates).cpu())
         self.learning_rate = float(self._lr)
-        names = ["value", "surrogate", "entropy", "clip_fraction", "mirror", "grad_norm_actor", "grad_norm_critic"]
-        means = [*(sums / len(kls))]
+        names = [
+            "value",
+            "rnd",
+            "surrogate",
+            "entropy",
+            "clip_fraction",
+            "mirror",
+            "grad_norm_actor",
+            "grad_norm_critic",
+        ]
+        means = [*(self._mean_over_processes(sums) / len(kls))]
         if self.actor.obs_normalization:
             names += ["obs_mean_abs", "obs_std_shift"]
             means += [self.actor.obs_normalizer.mean.abs().mean(), (self.actor.obs_normalizer.std - 1.0).abs().mean()]
@@ -186,6 +230,8 @@ class PPO(RslPPO):
         }
         if self._mirror_loss_coeff:
             scalars["Loss/mirror"] = mean["mirror"]
+        if self.rnd:
+            scalars["Loss/rnd"] = mean["rnd"]
         if self.actor.obs_normalization:  # both stay 0 where the normaliser has never learned anything
             scalars |= {f"Policy/{name}": mean[name] for name in ("obs_mean_abs", "obs_std_shift")}
         return scalars
@@ -219,6 +265,11 @@ class PPO(RslPPO):
                 turned = [self._mirror(group, flat[group][order]) for group in model.obs_groups]
                 images[name] = model.obs_normalizer(torch.cat(turned, dim=-1))
         old_params = [p.flatten(0, 1)[order] for p in st.distribution_params]
+        # The predictor learns from originals alone: a mirror image is not a state that was visited.
+        visited: dict[str, torch.Tensor] = {}
+        if self.rnd:
+            visited["rnd_state"] = self.rnd.state_normalizer(self.rnd.get_rnd_state(flat)[order])
+            visited["rnd_target"] = self.rnd.target(visited["rnd_state"])
 
         def batch(start: int, originals: slice, replaced: slice) -> dict[str, Any]:
             parts: tuple[slice, ...] = (slice(start + originals.start, start + originals.stop),)
@@ -232,7 +283,7 @@ class PPO(RslPPO):
             result["old_params"] = tuple(p[parts[0]] for p in old_params)
             if self._mirror_loss_coeff:
                 result["actor_image"] = images["actor"][parts[0]]
-            return result
+            return result | {name: x[start : start + size] for name, x in visited.items()}
 
         starts = range(0, len(order), size)
         if not self._augment:
@@ -249,12 +300,25 @@ class PPO(RslPPO):
         self.optimizer.zero_grad()
         critic = self._pool.submit(self._critic_gradients, batch) if self._pool else None
         actor_stats, kl = self._actor_gradients(batch)
+        rnd_loss = self._rnd_gradients(batch)
         value_loss = critic.result() if critic else self._critic_gradients(batch)
         if self.is_multi_gpu:
             self.reduce_parameters()
         norms = [nn.utils.clip_grad_norm_(net.parameters(), self.max_grad_norm) for net in (self.actor, self.critic)]
         self.optimizer.step()
-        return torch.stack([value_loss, *actor_stats, *norms]), kl
+        if self.rnd:
+            self.rnd.optimizer.step()
+        return torch.stack([value_loss, rnd_loss, *actor_stats, *norms]), kl
+
+    def _rnd_gradients(self, batch: dict[str, Any]) -> torch.Tensor:
+        """Compute the predictor's gradients, where there is one; returns its loss."""
+        if not self.rnd:
+            return torch.zeros((), device=self.device)
+        self.rnd.optimizer.zero_grad()
+        # |f(s) - f*(s)|^2: the predictor f learns what the fixed random network f* says of states that were visited.
+        loss = nn.functional.mse_loss(self.rnd.predictor(batch["rnd_state"]), batch["rnd_target"])
+        loss.backward()
+        return loss.detach()
 
     def _critic_gradients(self, batch: dict[str, Any]) -> torch.Tensor:
         """Add the critic's gradients; returns the value loss."""
@@ -279,10 +343,7 @@ class PPO(RslPPO):
         params = tuple(p[:originals] for p in policy.params)
         entropy = policy.entropy.mean()
         with torch.no_grad():
-            kl = policy.kl_divergence(batch["old_params"], params).mean()
-            if self.is_multi_gpu:
-                torch.distributed.all_reduce(kl)
-                kl /= self.gpu_world_size
+            kl = self._mean_over_processes(policy.kl_divergence(batch["old_params"], params).mean())
             if self.schedule == "adaptive":
                 self._adapt(kl)
 

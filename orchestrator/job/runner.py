@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rsl_rl.extensions import RandomNetworkDistillation
 from rsl_rl.models import MLPModel
 
 from navtask.evaluation import Estimate, Evaluator
 from navtask.physics import resolve_backend
 from orchestrator.config import Config, task_of
+from orchestrator.errors import UserError
 from orchestrator.job import checkpoint
 from orchestrator.job.curves import Curves
+from orchestrator.job.distributed import Processes
 from orchestrator.job.ppo import PPO
 
 
@@ -24,22 +27,27 @@ class Diverged(Exception):
 class Runner:
     """One training as a function of config and seed; all its state goes into a checkpoint and comes back bit for bit.
 
-    ``threads`` drive the physics of a CPU engine; the result doesn't depend on them.
+    ``threads`` drive the physics of a CPU engine; the result doesn't depend on them. Several ``processes`` train
+    together, each with its share of the rooms that one alone would have.
     """
 
-    def __init__(self, config: Config, *, seed: int, folder: Path, threads: int):
+    def __init__(self, config: Config, *, seed: int, folder: Path, threads: int, processes: Processes | None = None):
         self.config = config
         self.folder = folder
-        self._device = config.device
-        self._backend = resolve_backend(config.physics.backend, config.device)
+        self._processes = processes or Processes(device=config.device)
+        self._device = self._processes.device
+        self._backend = resolve_backend(config.physics.backend, self._device)
         self._threads = threads
         torch.manual_seed(seed)
-        groups = config.policy.obs_groups
-        self._privileged = any("privileged" in names for names in groups.values())
+        rnd = config.algorithm.rnd
+        groups = [*config.policy.obs_groups.values(), *([rnd.obs_groups] if rnd else [])]
+        self._privileged = any("privileged" in names for names in groups)
+        num_envs = self._processes.share(config.num_envs)
         self.task = task_of(config)
         self.env = self.task.make_env(
             config.task,
-            num_envs=config.num_envs,
+            num_envs=num_envs,
+            first_room=self._processes.rank * num_envs,
             seed=seed,
             device=self._device,
             backend=self._backend,
@@ -48,6 +56,8 @@ class Runner:
         )
         self.env.spread_ages()
         self.algorithm = self._build_algorithm()
+        if not self._processes.main:
+            torch.manual_seed(self._processes.seed(seed))
         self._evaluators: dict[str, Evaluator] = {}
         self.iteration = 0
         self.train_seconds = 0.0
@@ -93,13 +103,14 @@ class Runner:
                 "symmetry": algorithm.symmetry,
                 "mirror_loss_coeff": algorithm.mirror_loss_coeff,
                 "mirror_maps": self.env.mirror_maps() if self.task.symmetric else None,
+                "rnd": self._build_rnd(),
                 "threads": self._threads,
             },
             "actor": {**network, "distribution_cfg": distribution},
             "critic": dict(network),
             "obs_groups": {name: list(groups) for name, groups in policy.obs_groups.items()},
             "num_steps_per_env": algorithm.num_steps_per_env,
-            "multi_gpu": None,
+            "multi_gpu": self._processes.multi_gpu_cfg,
         }
         built = PPO.construct_algorithm(self.env.get_observations(), self.env, settings, self._device)
         assert isinstance(built, PPO)
@@ -107,16 +118,36 @@ class Runner:
         _initialise(built.critic, last_gain=1.0)
         return built
 
+    def _build_rnd(self) -> RandomNetworkDistillation | None:
+        rnd = self.config.algorithm.rnd
+        if rnd is None:
+            return None
+        observation = self.env.get_observations()
+        return RandomNetworkDistillation(
+            num_states=sum(observation[group].shape[-1] for group in rnd.obs_groups),
+            obs_groups={"rnd_state": list(rnd.obs_groups)},
+            num_outputs=rnd.num_outputs,
+            predictor_hidden_dims=list(rnd.hidden_dims),
+            target_hidden_dims=list(rnd.hidden_dims),
+            activation=self.config.policy.activation,
+            state_normalization=True,
+            weight=rnd.weight * self.env.reward_scale,  # as the task scales its own rewards
+            learning_rate=rnd.learning_rate,
+            device=self._device,
+        )
+
     # -- the loop ---------------------------------------------------------------------------------------------------
 
-    def train(self, curves: Curves, stop: Callable[[], bool]) -> bool:
-        """Train to the configured number of iterations.
+    def train(self, curves: Curves | None, stop: Callable[[], bool]) -> bool:
+        """Train to the configured number of iterations; ``curves`` are the main process's to write.
 
         Returns False when ``stop()`` ended it before, with a checkpoint written. Raises Diverged, after writing the
-        curves of the iteration.
+        curves of the iteration. Of several processes all must come to the same: ``stop()`` must say the same in each.
         """
         total, every = self.config.algorithm.iterations, self.config.algorithm.checkpoint_every
         observation = self.env.get_observations()
+        if self._processes.multi_gpu_cfg:
+            self.algorithm.broadcast_parameters()  # equal seeds make equal networks only on equal devices
         self.algorithm.train_mode()
         while self.iteration < total:
             started = time.perf_counter()
@@ -136,9 +167,11 @@ class Runner:
 
             broken = sorted(name for name, value in metrics.items() if not math.isfinite(value))
             last = self.iteration == total
-            if not broken and (last or self.iteration % self.config.evaluation.every == 0):
+            due = last or self.iteration % self.config.evaluation.every == 0
+            if due and not broken and self._processes.main:
                 metrics |= self.evaluate(final=last)
-            curves.write(self.iteration, metrics)
+            if curves is not None:
+                curves.write(self.iteration, metrics)
             if broken:
                 raise Diverged(f"{', '.join(broken[:3])} not finite at iteration {self.iteration}")
             stopping = stop() and not last
@@ -154,14 +187,18 @@ class Runner:
         self.kl.append(trace.kl)
         self.learning_rate.append(trace.learning_rate)
         steps = self.config.num_envs * self.config.algorithm.num_steps_per_env
-        return {
-            **self.env.pop_statistics(),
+        metrics = {
+            **self.env.pop_statistics(self._processes.sum),
             "Train/env_steps": float(self.iteration * steps),
-            "Policy/mean_std": self.algorithm.get_policy().output_std.mean().item(),
+            "Policy/mean_std": self._processes.mean(self.algorithm.get_policy().output_std.mean().item()),
             "Perf/total_fps": steps / (collection + learning),
             "Perf/collection_time": collection,
             "Perf/learning_time": learning,
         }
+        if self.algorithm.rnd:  # a step, unscaled, as returns are
+            intrinsic = self._processes.mean(self.algorithm.intrinsic_rewards.mean().item())
+            metrics["Train/intrinsic_reward"] = intrinsic / self.env.reward_scale
+        return metrics
 
     # -- evaluation -------------------------------------------------------------------------------------------------
 
@@ -208,14 +245,18 @@ class Runner:
     # -- exact resumption -------------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write a checkpoint of everything that the next iteration depends on."""
+        """Write a checkpoint of everything that the next iteration depends on, in all processes."""
+        environments = self._processes.gather(self.env.state())
+        generators = self._processes.gather(torch.get_rng_state())
+        if not self._processes.main:
+            return
         checkpoint.save(
             self.folder,
             self.iteration,
             {
                 "algorithm": self.algorithm.save(),
-                "env": self.env.state(),
-                "random": torch.get_rng_state(),
+                "env": environments,
+                "random": generators,
                 "train_seconds": self.train_seconds,
                 "evaluations": self.evaluations,
                 "rooms": self.rooms,
@@ -225,13 +266,19 @@ class Runner:
         )
 
     def resume(self) -> bool:
-        """Go on from the newest checkpoint in the folder; False when there is none."""
+        """Go on from the newest checkpoint in the folder; False when there is none.
+
+        Raises UserError where another number of processes wrote it: rooms and random numbers are each process's own.
+        """
         state = checkpoint.latest(self.folder)
         if state is None:
             return False
+        wrote, now = len(state["env"]), self._processes.world_size
+        if wrote != now:
+            raise UserError(f"{self.folder}: its checkpoint is of {wrote} processes, not {now}; go on with as many")
         self.algorithm.load(state["algorithm"], None, strict=True)
-        self.env.load(state["env"])
-        torch.set_rng_state(state["random"])
+        self.env.load(state["env"][self._processes.rank])
+        torch.set_rng_state(state["random"][self._processes.rank])
         self.iteration = state["iteration"]
         self.train_seconds = state["train_seconds"]
         self.evaluations, self.rooms = state["evaluations"], state["rooms"]

@@ -89,6 +89,41 @@ class TestAgainstRslRl:
             ):
                 torch.testing.assert_close(mine, other, atol=2e-5, rtol=1e-4)
 
+    @pytest.mark.parametrize("groups", [["policy"], ["policy", "privileged"]])
+    def test_same_rollout_gives_the_same_random_network_distillation(self, runner, groups):
+        overrides = (
+            "algorithm.symmetry=none",
+            "algorithm.bootstrap=current",
+            "algorithm/rnd=default",
+            f"algorithm.rnd.obs_groups=[{','.join(groups)}]",
+            "algorithm.rnd.weight=20",
+            *LIKE_THEIRS,
+        )
+        ours, theirs_runner = runner(*overrides), runner(*overrides)
+        steps = ours.algorithm.storage.num_transitions_per_env
+        storage = RolloutStorage("rl", 16, steps, ours.env.get_observations(), [3], "cpu")
+        theirs = parent_of(ours.algorithm, storage, **SETTINGS)
+        theirs.rnd = copy.deepcopy(ours.algorithm.rnd)
+        theirs.rnd.optimizer = torch.optim.Adam(theirs.rnd.predictor.parameters(), lr=1e-3)
+        target = copy.deepcopy(theirs.rnd.target.state_dict())
+        for _ in range(3):
+            torch.manual_seed(5)
+            collect(ours)
+            losses = ours.algorithm.update()
+            torch.manual_seed(5)
+            collect(theirs_runner, theirs)
+            expected = theirs.update()
+            assert losses["Loss/rnd"] == pytest.approx(expected["rnd"], rel=1e-4)
+            assert losses["Loss/value"] == pytest.approx(expected["value"], rel=1e-4)
+            torch.testing.assert_close(
+                ours.algorithm.intrinsic_rewards[-1], theirs.intrinsic_rewards, rtol=1e-4, atol=1e-6
+            )
+            for name in ("rnd", "actor", "critic"):
+                mine, other = getattr(ours.algorithm, name).state_dict(), getattr(theirs, name).state_dict()
+                for key, value in mine.items():
+                    torch.testing.assert_close(value, other[key], atol=2e-5, rtol=1e-4)
+        torch.testing.assert_close(dict(ours.algorithm.rnd.target.state_dict()), dict(target), atol=0, rtol=0)
+
 
 class TestTrace:
     @pytest.mark.parametrize("schedule", ["adaptive", "fixed"])
@@ -145,6 +180,46 @@ class TestBootstrap:
             expected = rewards + job.config.algorithm.gamma * algorithm.critic(extras["final_obs"]).squeeze(-1)
         torch.testing.assert_close(algorithm.storage.rewards[2].squeeze(-1), expected)
         assert not torch.allclose(expected, rewards)
+
+
+class TestRandomNetworkDistillation:
+    def test_what_is_new_is_paid_in_the_returns_and_nowhere_else(self, runner):
+        job, plain = runner("algorithm/rnd=default", "algorithm.rnd.weight=50"), runner()
+        plain.algorithm.actor.load_state_dict(job.algorithm.actor.state_dict())
+        plain.algorithm.critic.load_state_dict(job.algorithm.critic.state_dict())
+        for each in (job, plain):
+            torch.manual_seed(5)
+            collect(each)
+        paid = job.algorithm.intrinsic_rewards
+        assert paid.min() > 0
+        difference = job.algorithm.storage.rewards - plain.algorithm.storage.rewards
+        torch.testing.assert_close(difference.squeeze(-1), paid, atol=1e-5, rtol=1e-5)
+        logged, expected = job.env.pop_statistics(), plain.env.pop_statistics()
+        assert logged == expected
+
+    def test_it_is_paid_for_the_state_that_an_episode_ended_in(self, runner):
+        job = runner("algorithm/rnd=default", "task.episode_length=0.3", "task.goal_radius=0.01")
+        job.env.restart()
+        algorithm, observation = job.algorithm, job.env.get_observations()
+        with torch.inference_mode():
+            for _ in range(3):
+                observation, rewards, dones, extras = job.env.step(torch.zeros(16, 3))
+                algorithm.transition.observations = observation
+                algorithm.transition.actions = torch.zeros(16, 3)
+                algorithm.process_env_step(observation, rewards, dones, extras)
+            assert dones.all()
+            state = extras["final_obs"]["policy"] / 1.01  # the normaliser knows nothing yet: deviation 1, and 0.01
+            error = (algorithm.rnd.target(state) - algorithm.rnd.predictor(state)).norm(dim=1)
+        weight = job.config.algorithm.rnd.weight * job.config.task.reward_scale
+        torch.testing.assert_close(algorithm.intrinsic_rewards[2], weight * error)
+
+    def test_what_was_seen_is_new_no_more(self, runner):
+        job = runner("algorithm/rnd=default", "algorithm.learning_rate=0", "algorithm.rnd.learning_rate=3e-3")
+        losses = []
+        for _ in range(4):
+            collect(job)
+            losses.append(job.algorithm.update()["Loss/rnd"])
+        assert losses[-1] < 0.5 * losses[0]
 
 
 class TestSymmetry:
