@@ -205,7 +205,8 @@ class VecTask(VecEnv, ABC):
         return observation, rewards, dones, extras
 
     def pop_statistics(self, merge: Callable[[torch.Tensor], None] = lambda sums: None) -> dict[str, float]:
-        """Means over the episodes that ended, and over all steps, since the last call; one host synchronisation.
+        """Means over the episodes that ended, their number (``Train/episodes``), and means over all steps, since the last
+        call; one host synchronisation.
 
         Episode metrics are absent when no counted episode ended. Returns are unscaled. ``merge`` is called on each
         tensor of sums, to add in place those of rooms that other processes step.
@@ -219,6 +220,7 @@ class VecTask(VecEnv, ABC):
         causes, rewards, length = ended[: len(self.causes)], ended[len(self.causes) : -1], ended[-1]
         episodes = sum(causes)
         if episodes:
+            statistics["Train/episodes"] = episodes
             statistics["Train/mean_reward"] = sum(rewards) / episodes
             statistics["Train/mean_episode_length"] = length / episodes
             for name, total in zip(self.reward.names, rewards, strict=True):

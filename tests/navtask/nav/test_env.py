@@ -532,6 +532,7 @@ class TestAccounting:
             returns[dones] = 0
             lengths[dones] = 0
         statistics = env.pop_statistics()
+        assert statistics["Train/episodes"] == len(ended_returns)
         assert statistics["Train/mean_reward"] == pytest.approx(np.mean(ended_returns), rel=1e-4)
         assert statistics["Train/mean_episode_length"] == pytest.approx(np.mean(ended_lengths))
         terms = {k: v for k, v in statistics.items() if k.startswith("Episode_Reward/")}
