@@ -205,8 +205,8 @@ class VecTask(VecEnv, ABC):
         return observation, rewards, dones, extras
 
     def pop_statistics(self, merge: Callable[[torch.Tensor], None] = lambda sums: None) -> dict[str, float]:
-        """Means over the episodes that ended, their number (``Train/episodes``), and means over all steps, since the last
-        call; one host synchronisation.
+        """Means over the episodes that ended, their number (``Train/episodes``), and means over all steps, since the
+        last call; one host synchronisation.
 
         Episode metrics are absent when no counted episode ended. Returns are unscaled. ``merge`` is called on each
         tensor of sums, to add in place those of rooms that other processes step.
