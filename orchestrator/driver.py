@@ -382,6 +382,7 @@ class Driver:
             cast(Outcome, state),
             tags={name: tag for name, tag in tags.items() if tag is not None},
             artifacts=[path for path in artifacts if path.exists()],
+            policy=spec.folder / "policy.npz" if state == "finished" else None,
         )
 
     def _close_recorder(self, done: bool) -> None:

@@ -145,12 +145,13 @@ class Recorder:
         *,
         tags: Mapping[str, Any] | None = None,
         artifacts: Sequence[Path] = (),
+        policy: Path | None = None,
     ) -> None:
-        """End a trial's run once all its metrics are shipped.
+        """End a trial's run once all its metrics are shipped. `policy` is a `policy.npz`, kept as a model as well.
 
         finished → FINISHED, failed → FAILED, pruned and interrupted → KILLED, the latter with the tag `interrupted`.
         """
-        self._trials[number].update(Update(tags=tags or {}, artifacts=tuple(artifacts), outcome=outcome))
+        self._trials[number].update(Update(tags or {}, artifacts=tuple(artifacts), policy=policy, outcome=outcome))
         self._wake.set()
 
     def run_id(self, number: int) -> str | None:

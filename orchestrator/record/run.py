@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from orchestrator.record import fields, wal
+from orchestrator.record import fields, model, wal
 from orchestrator.record.redact import redact
 from orchestrator.record.store import Store
 
@@ -49,6 +49,8 @@ class Update:
     config: Mapping[str, Any] = field(default_factory=dict)
     searched: Mapping[str, Any] = field(default_factory=dict)
     artifacts: Sequence[Path] = ()
+    policy: Path | None = None
+    """A ``policy.npz``, to be kept as a model in MLflow's format as well."""
     outcome: Outcome | None = None
     """None: the run is live."""
 
@@ -154,6 +156,8 @@ class ShippedRun:
         self._log_fields(store, fields.params(update.config, update.searched), tags)
         for path in update.artifacts:
             _log_artifact(client, run_id, path)
+        if update.policy is not None and update.policy.is_file():
+            _log_model(client, run_id, update.policy)
         if update.outcome:
             client.set_terminated(run_id, status=_STATUS[update.outcome])
             self._running = False
@@ -247,6 +251,13 @@ def _log_artifact(client: Any, run_id: str, path: Path) -> None:
                 client.log_artifact(run_id, str(copy))
             return
     client.log_artifact(run_id, str(path))
+
+
+def _log_model(client: Any, run_id: str, policy: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        saved = Path(folder) / model.NAME
+        model.save(policy, saved)
+        client.log_artifacts(run_id, str(saved), model.NAME)
 
 
 def _user() -> str:

@@ -117,6 +117,7 @@ def _prepare_environment() -> None:
         # One try, soon over: the recorder has its own patience, and mustn't sit in a call when the driver wants to end.
         ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0"),
         ("MLFLOW_HTTP_REQUEST_TIMEOUT", "10"),
+        ("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false"),  # the terminal is the table's
     ):
         os.environ.setdefault(name, value)
 
