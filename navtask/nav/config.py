@@ -11,8 +11,23 @@ from navtask.errors import ConfigError
 
 
 @dataclass(kw_only=True)
+class AutomatonConfig:
+    """A field of cells across the middle of a corridor, grown by a cellular automaton; see ``navtask/nav/barn.py``."""
+
+    cell: float
+    """Edge of a cell, m; the room's width is a whole number of them."""
+    columns: int
+    """Length of the field along x, cells."""
+    fill: list[float]
+    """Least and greatest share of the cells that are filled at first."""
+    smoothing: list[int]
+    """Fewest and most steps of the automaton."""
+
+
+@dataclass(kw_only=True)
 class RoomsConfig:
-    """How rooms are drawn: a rectangle with cylinders and rotated boxes, a start and a goal."""
+    """How rooms are drawn: a rectangle with a start, a goal, and cylinders and rotated boxes spread at random, or with
+    what an automaton grows."""
 
     name: str
     """What reports call rooms of this kind."""
@@ -20,17 +35,20 @@ class RoomsConfig:
     """Inner lengths of the room along x and y, m."""
     obstacles: list[int]
     """Fewest and most obstacles in a room."""
-    half_size: list[float]
-    """Least and greatest radius of a cylinder or half-length of a box's side, m."""
+    half_size: list[float] | None
+    """Least and greatest radius of a cylinder or half-length of a box's side, m; null where an automaton sets them."""
     gap: float
     """Least distance between two obstacles, and between an obstacle and a wall, m. More than the robot's diameter: then
-    the obstacles, each grown by the robot's radius, are disjoint islands, and every free place can be reached."""
+    the obstacles, each grown by the robot's radius, are disjoint islands, and every free place can be reached.
+    With an automaton, least width of a lane that leads from the start to the goal."""
     margin: float
     """Least free distance around the robot's disc at the start and at the goal, m."""
     goal_distance: float
     """Least straight distance from start to goal, m."""
     tries: int
     """How often a place is drawn anew before the drawing is counted as failed."""
+    automaton: AutomatonConfig | None = None
+    """What grows the obstacles; null spreads them at random."""
 
 
 @dataclass(kw_only=True)
@@ -87,6 +105,8 @@ class NavConfig:
     rewards: dict[str, RewardTermConfig]
 
 
+OBSTACLES_MAX = 128
+"""Most obstacles in a room: every room's model has a geom for each."""
 ROOM_MAX = 90.0
 """Greatest length of a room, m; unused obstacles wait beyond it."""
 
@@ -106,17 +126,22 @@ def validate_rooms(rooms: RoomsConfig, robot_radius: float, key: str = "task.roo
     )
     low, high = (rooms.obstacles * 2)[:2] if rooms.obstacles else (1, 0)
     _check(
-        len(rooms.obstacles) == 2 and 0 <= low <= high <= 64,
+        len(rooms.obstacles) == 2 and 0 <= low <= high <= OBSTACLES_MAX,
         f"{key}.obstacles",
         rooms.obstacles,
-        "[fewest, most] with 0 <= fewest <= most <= 64",
+        f"[fewest, most] with 0 <= fewest <= most <= {OBSTACLES_MAX}",
     )
-    _check(
-        len(rooms.half_size) == 2 and 0.05 <= rooms.half_size[0] <= rooms.half_size[1] <= ROOM_MAX,
-        f"{key}.half_size",
-        rooms.half_size,
-        f"[least, greatest] in m, with 0.05 <= least <= greatest <= {ROOM_MAX:g}",
-    )
+    if rooms.automaton is None:
+        sizes = rooms.half_size or []
+        _check(
+            len(sizes) == 2 and 0.05 <= sizes[0] <= sizes[1] <= ROOM_MAX,
+            f"{key}.half_size",
+            rooms.half_size,
+            f"[least, greatest] in m, with 0.05 <= least <= greatest <= {ROOM_MAX:g}",
+        )
+    else:
+        _check(rooms.half_size is None, f"{key}.half_size", rooms.half_size, "null: the automaton sets them")
+        _validate_automaton(rooms, rooms.automaton, 2 * (robot_radius + rooms.margin), key)
     _check(
         rooms.gap > 2 * robot_radius,
         f"{key}.gap",
@@ -138,6 +163,44 @@ def validate_rooms(rooms: RoomsConfig, robot_radius: float, key: str = "task.roo
         f"0 to {0.7 * math.hypot(*inner):.1f} m, 0.7 of the diagonal that start and goal may lie on",
     )
     _check(rooms.tries >= 1, f"{key}.tries", rooms.tries, "at least 1")
+
+
+def _validate_automaton(rooms: RoomsConfig, automaton: AutomatonConfig, disc: float, key: str) -> None:
+    """``disc``: least length of a bay, m."""
+    _check(automaton.cell >= 0.1, f"{key}.automaton.cell", automaton.cell, "at least 0.1 m")
+    rows = rooms.size[1] / automaton.cell
+    _check(
+        3 <= round(rows) <= 32 and abs(rows - round(rows)) < 1e-6,
+        f"{key}.automaton.cell",
+        automaton.cell,
+        f"a part of the room's width, {rooms.size[1]:g} m, that goes into it 3 to 32 times",
+    )
+    _check(
+        rooms.gap <= rooms.size[1] - 2 * automaton.cell,
+        f"{key}.gap",
+        rooms.gap,
+        f"at most {rooms.size[1] - 2 * automaton.cell:g} m, the room's width less a cell at either side",
+    )
+    least, most = math.ceil(rooms.gap / automaton.cell), math.floor((rooms.size[0] - 2 * disc) / automaton.cell + 1e-6)
+    _check(
+        least <= automaton.columns <= most,
+        f"{key}.automaton.columns",
+        automaton.columns,
+        f"{least} to {most}: the gap, to the room's length less a bay of {disc:g} m at either end",
+    )
+    fill, smoothing = automaton.fill, automaton.smoothing
+    _check(
+        len(fill) == 2 and 0 <= fill[0] <= fill[1] <= 0.5,
+        f"{key}.automaton.fill",
+        fill,
+        "[least, greatest] with 0 <= least <= greatest <= 0.5",
+    )
+    _check(
+        len(smoothing) == 2 and 0 <= smoothing[0] <= smoothing[1] <= 16,
+        f"{key}.automaton.smoothing",
+        smoothing,
+        "[fewest, most] with 0 <= fewest <= most <= 16",
+    )
 
 
 def validate(config: NavConfig) -> None:

@@ -9,12 +9,9 @@ from navtask import random
 from navtask.evaluation import FROZEN_SEED, Evaluator
 from navtask.nav.config import NavConfig, RoomsConfig
 from navtask.nav.env import NavEnv
-from navtask.nav.geodesic import geodesic_lengths
+from navtask.nav.geodesic import geodesic_lengths, resolution_for
 from navtask.nav.robot import ROBOT
 from navtask.nav.scene import Rooms
-
-GRID = 0.05
-"""Resolution of the inflated grid on which geodesic lengths are measured, m."""
 
 HARDEST = 0.1
 """Share of rooms that count as the worst."""
@@ -75,7 +72,7 @@ class NavEvaluator(Evaluator):
         super().__init__(env)
         self._control_dt = config.control_dt
         self.set_hash = hash_rooms(env.rooms)
-        geodesic = geodesic_lengths(env.rooms, rooms, GRID)
+        geodesic = geodesic_lengths(env.rooms, rooms, resolution_for(rooms))
         self.geodesic = geodesic.cpu().double()
         """(N,) shortest collision-free length from start to goal, m; infinite where there is none."""
         self.unreachable_share = self.geodesic.isinf().double().mean().item()

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
 import mujoco
 import torch
 import warp as wp
 
 from navtask import random
+from navtask.nav import barn
 from navtask.nav.config import RoomsConfig
 from navtask.nav.robot import ROBOT, ROBOT_XML
 
@@ -28,8 +30,10 @@ class Slots:
 
     @classmethod
     def of(cls, config: RoomsConfig) -> "Slots":
-        """Enough slots for the greatest number of obstacles, half of each kind."""
+        """Enough slots for the greatest number of obstacles, half of each kind; an automaton's are all boxes."""
         most = config.obstacles[1]
+        if config.automaton is not None:
+            return cls(cylinders=0, boxes=most)
         return cls(cylinders=(most + 1) // 2, boxes=most // 2)
 
     @property
@@ -53,8 +57,8 @@ class Rooms:
     goal: torch.Tensor
     """(N, 2)"""
     failures: torch.Tensor
-    """(N,) int32: obstacles left out, and starts or goals placed in the corners, because no free place was found within
-    the tries; counted over all drawings."""
+    """(N,) int32: obstacles left out, starts or goals placed in the corners, and lanes cleared through a field, because
+    nothing better was found within the tries; counted over all drawings."""
 
     @classmethod
     def empty(cls, num: int, slots: Slots, device: torch.device) -> "Rooms":
@@ -105,6 +109,7 @@ def drawing(config: RoomsConfig) -> Drawing:
     d = Drawing()
     d.half_x, d.half_y = config.size[0] / 2, config.size[1] / 2
     d.fewest, d.most = config.obstacles
+    assert config.half_size is not None
     d.half_min, d.half_max = config.half_size
     d.gap = config.gap
     d.clearance = ROBOT.radius + config.margin
@@ -286,8 +291,15 @@ class RoomDrawer:
         self._device = rooms.goal.device
         self._mask = torch.zeros(num, dtype=torch.bool, device=self._device)
         self._episode = torch.zeros(num, dtype=torch.int32, device=self._device)
+        kernel = draw_rooms if config.automaton is None else barn.draw_courses
+        settings: list[Any]  # of a Warp struct, and arrays
+        if config.automaton is None:
+            settings = [drawing(config)]
+        else:
+            settings = [barn.course(config, PARKING), *barn.scratch(num, config, self._device)]
+        self._settings = settings  # a launch knows only where they lie
         self._launch = wp.launch(
-            draw_rooms,
+            kernel,
             dim=num,
             inputs=[
                 wp.from_torch(self._mask),
@@ -295,7 +307,7 @@ class RoomDrawer:
                 seed,
                 stream,
                 first_room,
-                drawing(config),
+                *settings,
                 wp.from_torch(rooms.centre, dtype=wp.vec2),
                 wp.from_torch(rooms.half, dtype=wp.vec2),
                 wp.from_torch(rooms.axis, dtype=wp.vec2),

@@ -7,7 +7,14 @@ import numpy as np
 import torch
 import yaml
 
-from navtask.nav.config import LidarConfig, NavConfig, ObservationTermConfig, RewardTermConfig, RoomsConfig
+from navtask.nav.config import (
+    AutomatonConfig,
+    LidarConfig,
+    NavConfig,
+    ObservationTermConfig,
+    RewardTermConfig,
+    RoomsConfig,
+)
 from navtask.nav.scene import RoomDrawer, Rooms, Slots
 
 CONF = Path(__file__).parents[2] / "conf" / "task"
@@ -16,7 +23,10 @@ PRESETS = ("open", "dense")
 
 def load_rooms(preset="open", **changes):
     """The settings of a preset, but for the changes."""
-    return replace(RoomsConfig(**yaml.safe_load((CONF / "rooms" / f"{preset}.yaml").read_text())), **changes)
+    raw = yaml.safe_load((CONF / "rooms" / f"{preset}.yaml").read_text())
+    if raw.get("automaton"):
+        raw["automaton"] = AutomatonConfig(**raw["automaton"])
+    return replace(RoomsConfig(**raw), **changes)
 
 
 def load_nav(preset="open", **changes):

@@ -30,7 +30,7 @@ WRONG_ROOMS = [
     ("obstacles", [5]),
     ("obstacles", [12, 8]),
     ("obstacles", [-1, 8]),
-    ("obstacles", [8, 65]),
+    ("obstacles", [8, 129]),
     ("half_size", [0.6, 0.15]),
     ("half_size", [0.0, 0.6]),
     ("half_size", [0.15, INF]),
