@@ -146,7 +146,10 @@ class LauncherConfig:
     class_name: str = MISSING
     """``pkg.mod:Class``."""
     threads_per_job: int | None = MISSING
-    """CPU cores of a job; null: one in a sweep, all of them for a single run."""
+    """CPU cores of a job; null: one for each of its processes in a sweep, all of them for a single run."""
+    nproc_per_node: int = 1
+    """Processes that train one policy together, with a share of the rooms each; named as torchrun names it. On CUDA
+    each has a GPU of its own."""
     jobs_per_gpu: int = MISSING
     """Jobs at a time on one GPU."""
     max_retries: int = MISSING
@@ -480,9 +483,24 @@ def _validate_running(config: Config) -> None:
         cores = len(os.sched_getaffinity(0))
         key, threads = "launcher.threads_per_job", launcher.threads_per_job
         _check(1 <= threads <= cores, key, threads, f"1 to {cores}, the cores of this machine")
+    _validate_processes(config)
     _check(launcher.jobs_per_gpu >= 1, "launcher.jobs_per_gpu", launcher.jobs_per_gpu, "at least 1")
     _check(launcher.max_retries >= 0, "launcher.max_retries", launcher.max_retries, "at least 0")
     _check(launcher.hang_timeout > 0, "launcher.hang_timeout", launcher.hang_timeout, "seconds, above 0")
+
+
+def _validate_processes(config: Config) -> None:
+    key, processes = "launcher.nproc_per_node", config.launcher.nproc_per_node
+    _check(processes >= 1, key, processes, "at least 1")
+    if processes == 1:
+        return
+    if config.device.startswith("cuda"):
+        gpus = 1 if ":" in config.device else gpu_count()
+        _check(processes <= gpus, key, processes, f"at most {gpus}, the GPUs of device={config.device}")
+    _check(config.num_envs % processes == 0, key, processes, f"a divisor of num_envs={config.num_envs}")
+    batch = config.num_envs // processes * config.algorithm.num_steps_per_env
+    parts = config.algorithm.num_mini_batches
+    _check(parts <= batch, "algorithm.num_mini_batches", parts, f"at most the batch of one process, {batch}")
 
 
 def check_name(key: str, name: str) -> None:

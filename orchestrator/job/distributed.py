@@ -84,7 +84,7 @@ class Processes:
         return int(largest.item())
 
     def gather(self, x: Any) -> list[Any]:
-        """Every process's ``x`` by rank, in the main process; elsewhere nothing. Tensors come on the CPU."""
+        """Every process's ``x`` by rank, in the main process; elsewhere nothing."""
         if self.world_size == 1:
             return [x]
         gathered = [None] * self.world_size if self.main else None

@@ -39,7 +39,8 @@ class Slot:
     """What one job may use."""
 
     cores: tuple[int, ...]
-    gpu: int | None
+    gpus: tuple[int, ...]
+    """One for each of its processes; none on a CPU."""
 
 
 @dataclass
@@ -57,7 +58,8 @@ class LocalJob:
 
 
 class LocalLauncher(Launcher):
-    """Slots are GPUs * ``jobs_per_gpu``, or CPU cores / ``threads_per_job``."""
+    """Slots are GPUs * ``jobs_per_gpu``, or CPU cores / ``threads_per_job``; with ``nproc_per_node`` a job of several
+    processes takes as many GPUs."""
 
     def __init__(
         self,
@@ -69,12 +71,14 @@ class LocalLauncher(Launcher):
         warm: str | None = WARM,
     ) -> None:
         cores = tuple(sorted(os.sched_getaffinity(0)))
-        self.threads = min(config.threads_per_job or (len(cores) if single else 1), len(cores))
+        self._processes = config.nproc_per_node
+        self.threads = min(config.threads_per_job or (len(cores) if single else self._processes), len(cores))
         slots = _gpu_slots(config, device, cores) if device.startswith("cuda") else _cpu_slots(cores, self.threads)
         self._free = slots[:1] if single else slots
         self.slots = len(self._free)
         self.where = (
             f"{self.slots} at a time, {len(self._free[0].cores)} core{'s'[: len(self._free[0].cores) > 1]} each"
+            + (f", {self._processes} processes each" if self._processes > 1 else "")
         )
         self._entry, self._preload, self._warm = entry, tuple(preload), warm
         self._context = multiprocessing.get_context("forkserver")
@@ -114,7 +118,7 @@ class LocalLauncher(Launcher):
         if not self._free:
             raise RuntimeError("no slot is free")
         slot = self._free.pop(0)
-        arguments = (self._entry, str(folder), slot, self.threads, ORPHAN_GRACE)
+        arguments = (self._entry, str(folder), slot, self.threads, self._processes, ORPHAN_GRACE)
         process = self._context.Process(target=_job, args=arguments, name=folder.name)
         with _environment(_thread_settings(self.threads)):  # should the parent have to be started again
             process.start()
@@ -174,15 +178,17 @@ class LocalLauncher(Launcher):
 
 
 def _cpu_slots(cores: tuple[int, ...], threads: int) -> list[Slot]:
-    return [Slot(cores[i : i + threads], None) for i in range(0, len(cores) - threads + 1, threads)]
+    return [Slot(cores[i : i + threads], ()) for i in range(0, len(cores) - threads + 1, threads)]
 
 
 def _gpu_slots(config: LauncherConfig, device: str, cores: tuple[int, ...]) -> list[Slot]:
     gpus = [int(device.partition(":")[2])] if ":" in device else list(range(gpu_count()))
-    number = len(gpus) * config.jobs_per_gpu
+    size = config.nproc_per_node
+    teams = [tuple(gpus[i : i + size]) for i in range(0, len(gpus) - size + 1, size)]
+    number = len(teams) * config.jobs_per_gpu
     share = max(1, len(cores) // number)
     parts = [tuple(cores[(i * share + k) % len(cores)] for k in range(share)) for i in range(number)]
-    return [Slot(parts[i], gpus[i % len(gpus)]) for i in range(number)]
+    return [Slot(parts[i], teams[i % len(teams)]) for i in range(number)]
 
 
 def _thread_settings(threads: int) -> dict[str, str]:
@@ -253,20 +259,26 @@ def _warm_up(function: str | None, log: str) -> None:
         _load(function)()
 
 
-def _job(entry: str, folder_name: str, slot: Slot, threads: int, orphan_grace: float) -> None:
+def _job(entry: str, folder_name: str, slot: Slot, threads: int, processes: int, orphan_grace: float) -> None:
     os.setsid()
     folder = Path(folder_name)
     _print_to(folder / LOG)
     os.sched_setaffinity(0, slot.cores)
-    if slot.gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(slot.gpu)
+    if slot.gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in slot.gpus)
     threading.Thread(target=_end_with_driver, args=(orphan_grace,), name="driver-watch", daemon=True).start()
     lock = _lock(folder, patience=orphan_grace + 5)
     if (folder / RESULT).exists():
         sys.exit(0)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(threads)
-    code = _load(entry)(folder)
+    function = _load(entry)
+    if processes > 1:
+        from orchestrator.launch import torchrun  # brings much that a job of one process doesn't need
+
+        code = torchrun.run(function, folder, processes)
+    else:
+        code = function(folder)
     os.close(lock)
     sys.stdout.flush()
     sys.exit(code)

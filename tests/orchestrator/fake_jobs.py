@@ -21,6 +21,10 @@ _stop: list[int] = []
 def train(folder: Path) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda n, _: _stop.append(n))
+    if os.environ.get("RANK", "0") != "0":  # one of several processes: the first does it all, this one is there
+        while not _stop and not (folder / "result.json").exists():
+            time.sleep(0.01)
+        return 128 + _stop[0] if _stop else 0
     config = yaml.safe_load((folder / "config.yaml").read_text())
     trial = json.loads((folder / "trial.json").read_text())
     behaviour = _behaviour(folder, trial["number"])

@@ -16,10 +16,11 @@ from orchestrator.launch.base import Exit, Handle, Launcher, load
 from orchestrator.launch.local import LocalLauncher
 
 
-def local(entry: str = "fake_jobs:train") -> Launcher:
+def local(entry: str = "fake_jobs:train", nproc_per_node: int = 1) -> Launcher:
     config = LauncherConfig(
         class_name="orchestrator.launch.local:LocalLauncher",
         threads_per_job=1,
+        nproc_per_node=nproc_per_node,
         jobs_per_gpu=1,
         max_retries=1,
         hang_timeout=60,
@@ -27,7 +28,11 @@ def local(entry: str = "fake_jobs:train") -> Launcher:
     return LocalLauncher(config, "cpu", single=False, entry=entry, preload=harness.PRELOAD, warm=None)
 
 
-LAUNCHERS = [local]
+def torchrun(entry: str = "fake_jobs:train") -> Launcher:
+    return local(entry, nproc_per_node=2)
+
+
+LAUNCHERS = [local, torchrun]
 
 
 @pytest.fixture(params=LAUNCHERS)
@@ -175,7 +180,7 @@ def test_a_job_is_out_of_the_terminals_reach(make, trial) -> None:
     wait_for((folder / "starts").exists)
     pid = int((folder / "starts").read_text().split()[2])
     assert os.getsid(pid) != os.getsid(0)
-    assert os.getpgid(pid) == pid
+    assert os.getpgid(pid) != os.getpgid(0)
     outcome(launcher, handle)
 
 
@@ -225,9 +230,16 @@ def test_slots_on_gpus_are_gpus_by_jobs_per_gpu(monkeypatch: pytest.MonkeyPatch)
     config = harness.configure(Path("/nonexistent"), "launcher.jobs_per_gpu=3").launcher
     launcher = LocalLauncher(config, "cuda", single=False)
     assert launcher.slots == 6
-    assert sorted(slot.gpu for slot in launcher._free) == [0, 0, 0, 1, 1, 1]
-    assert {slot.gpu for slot in LocalLauncher(config, "cuda:1", single=False)._free} == {1}
+    assert sorted(slot.gpus for slot in launcher._free) == [(0,), (0,), (0,), (1,), (1,), (1,)]
+    assert {slot.gpus for slot in LocalLauncher(config, "cuda:1", single=False)._free} == {(1,)}
     assert LocalLauncher(config, "cuda", single=True).slots == 1
+
+
+def test_a_job_of_several_processes_takes_as_many_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.config.gpu_count", lambda: 5)
+    monkeypatch.setattr("orchestrator.launch.local.gpu_count", lambda: 5)
+    config = LauncherConfig(jobs_per_gpu=1, threads_per_job=None, nproc_per_node=2)
+    assert [slot.gpus for slot in LocalLauncher(config, "cuda", single=False)._free] == [(0, 1), (2, 3)]
 
 
 def test_a_class_that_is_no_launcher_is_refused() -> None:
