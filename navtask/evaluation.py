@@ -7,11 +7,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from tensordict import TensorDict
 
 from navtask.contract import VecTask
+
+if TYPE_CHECKING:
+    from navtask.replay import Replay
 
 FROZEN_SEED = 0
 """Of every frozen set; its stream, not its seed, keeps it apart from training."""
@@ -110,6 +114,28 @@ class Evaluator(ABC):
         if watch is not None:
             watch()
         return self._measured(success.cpu(), timeout.cpu(), env.episode.step.cpu())
+
+    def configuration(self) -> torch.Tensor:
+        """(N, nq) where the bodies are at this instant, finite; nothing, where a task can't be looked at."""
+        return torch.empty(self.env.num_envs, 0)
+
+    def replay(self, room: int, outcome: str, configurations: torch.Tensor) -> "Replay | None":
+        """One room's episode to look at, from its ``configurations`` (T, nq), the first and the last included."""
+        return None
+
+    def replays(self, measured: Mapping[str, torch.Tensor], configurations: torch.Tensor, count: int) -> list["Replay"]:
+        """``count`` episodes of a ``run``, good and failed ones; ``configurations`` (T, N, nq) are those of every
+        instant, as ``watch`` saw them."""
+        from navtask.replay import choose
+
+        steps = self.env.episode.step.cpu()
+        outcomes = [
+            "success" if success else "time-out" if timeout else "collision"
+            for success, timeout in zip(measured["success_rate"], measured["timeout_rate"], strict=True)
+        ]
+        chosen = choose(outcomes, steps.numpy(), count)
+        replays = [self.replay(room, outcomes[room], configurations[: int(steps[room]) + 1, room]) for room in chosen]
+        return [replay for replay in replays if replay is not None]
 
     def estimates(self, rooms: Mapping[str, torch.Tensor]) -> dict[str, Estimate]:
         """The mean over rooms of each metric of a ``run``, with its interval."""

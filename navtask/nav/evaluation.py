@@ -3,6 +3,8 @@
 import hashlib
 from dataclasses import replace
 
+import mujoco
+import numpy as np
 import torch
 
 from navtask import random
@@ -10,8 +12,10 @@ from navtask.evaluation import FROZEN_SEED, Evaluator
 from navtask.nav.config import NavConfig, RoomsConfig
 from navtask.nav.env import NavEnv
 from navtask.nav.geodesic import geodesic_lengths, resolution_for
+from navtask.nav.lidar import Lidar
 from navtask.nav.robot import ROBOT
-from navtask.nav.scene import Rooms
+from navtask.nav.scene import Rooms, build_model, first_obstacle_geom
+from navtask.replay import Replay
 
 HARDEST = 0.1
 """Share of rooms that count as the worst."""
@@ -79,6 +83,44 @@ class NavEvaluator(Evaluator):
         straight = (env.rooms.goal - env.rooms.start[:, :2]).norm(dim=-1).cpu()
         detour = geodesic.cpu() / straight
         self._hardest = detour.argsort(descending=True, stable=True)[: max(1, round(HARDEST * num_rooms))]
+
+    def configuration(self) -> torch.Tensor:  # noqa: D102
+        return self.env.truth.pose
+
+    def replay(self, room: int, outcome: str, configurations: torch.Tensor) -> Replay:  # noqa: D102
+        env, config = self.env, self.env.config
+        model = build_model(config.rooms, config.physics_dt)
+        first = first_obstacle_geom(model)
+        obstacles = slice(first, first + env.rooms.centre.shape[1])
+        for field, values in (("pos", env._geoms.pos), ("size", env._geoms.size), ("quat", env._geoms.quat)):
+            getattr(model, f"geom_{field}")[obstacles] = values[room].cpu().numpy()
+        model.geom_sameframe[obstacles] = mujoco.mjtSameFrame.mjSAMEFRAME_NONE  # they stand elsewhere than compiled
+        poses = configurations.cpu()
+        x, y = (length / 2 + 0.1 for length in config.rooms.size)
+        return Replay(
+            title=f"room {room}",
+            outcome=outcome,
+            model=model,
+            qpos=poses.numpy(),
+            trail=np.pad(poses[:, :2].numpy(), ((0, 0), (0, 1))),
+            goal=np.append(env.rooms.goal[room].cpu().numpy(), 0.0),
+            goal_radius=config.goal_radius,
+            control_dt=config.control_dt,
+            extent=(-x, x, -y, y),
+            scan=self._beam_ends(room, poses),
+        )
+
+    def _beam_ends(self, room: int, poses: torch.Tensor) -> np.ndarray:
+        """(T, beams, 2) where the beams of a scan without noise end, in the world, m."""
+        num, config = len(poses), self.env.config
+        same = {name: t[room].cpu().expand(num, *t.shape[1:]).contiguous() for name, t in self.env.rooms.tensors()}
+        clean = replace(config.lidar, noise_std=0.0, dropout=0.0)
+        nothing = torch.zeros(num, dtype=torch.int32)
+        lidar = Lidar(clean, config.rooms, Rooms(**same), episode=nothing, step=nothing.long(), seed=0)
+        lidar.scan(torch.ones(num, dtype=torch.bool), poses)
+        angles = poses[:, 2:] + torch.arange(config.lidar.beams) * (2 * torch.pi / config.lidar.beams)
+        directions = torch.stack([angles.cos(), angles.sin()], dim=-1)
+        return (poses[:, None, :2] + lidar.clean.unsqueeze(-1) * directions).numpy()
 
     def _begin(self) -> None:
         self._path = torch.zeros(self.env.num_envs, device=self.env.device)

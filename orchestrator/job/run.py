@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from navtask.replay import draw_picture, make_video
 from orchestrator.job import spec
 from orchestrator.job.curves import Curves
 from orchestrator.job.distributed import Processes, join
@@ -89,6 +90,10 @@ def _run(trial: spec.TrialSpec, processes: Processes) -> int:
     write_trace(trial.folder, runner.kl, runner.learning_rate, (algorithm.desired_kl, algorithm.desired_kl_end))
     policy = trial.config.policy
     export_policy(runner.algorithm.get_policy(), policy.activation, policy.distribution, trial.folder)
+    if replays := runner.replays():
+        draw_picture(replays, trial.folder / "trajectories.png")
+        view = make_video(replays, trial.folder / "replay.mp4", size=240)
+        print(f"replay.mp4 shows {len(replays)} episodes ({view} view)", flush=True)
     _write_result(runner, "finished", None)
     return EXIT_FINISHED
 

@@ -12,12 +12,16 @@ from rsl_rl.models import MLPModel
 
 from navtask.evaluation import Estimate, Evaluator
 from navtask.physics import resolve_backend
+from navtask.replay import Replay
 from orchestrator.config import Config, task_of
 from orchestrator.errors import UserError
 from orchestrator.job import checkpoint
 from orchestrator.job.curves import Curves
 from orchestrator.job.distributed import Processes
 from orchestrator.job.ppo import PPO
+
+REPLAYS = 6
+"""Episodes of the final evaluation that are kept to look at."""
 
 
 class Diverged(Exception):
@@ -59,6 +63,7 @@ class Runner:
         if not self._processes.main:
             torch.manual_seed(self._processes.seed(seed))
         self._evaluators: dict[str, Evaluator] = {}
+        self._replays: list[Replay] | None = None
         self.iteration = 0
         self.train_seconds = 0.0
         """Of rollouts and updates; evaluations are not counted."""
@@ -220,7 +225,7 @@ class Runner:
         """Metrics of the deterministic policy on the run's own frozen set; the final evaluation adds the bounds of the
         95 % intervals and the further sets. Metrics that are not defined (no success, no time to goal) are absent."""
         own = self.config.evaluation.set
-        rooms = self.measure(own)
+        rooms = self.measure(own, film=final)
         results = self.evaluator(own).estimates(rooms)
         self.rooms.append({metric: values.float() for metric, values in rooms.items()})
         metrics = _flatten("Eval", results, bounds=final)
@@ -232,15 +237,28 @@ class Runner:
         print(f"iteration {self.iteration}: {rates} on '{own}', {self.train_seconds:.1f} s of training", flush=True)
         return metrics
 
-    def measure(self, name: str) -> dict[str, torch.Tensor]:
-        """Every metric of the deterministic policy in each room of a frozen set; see ``Evaluator.run``."""
+    def measure(self, name: str, *, film: bool = False) -> dict[str, torch.Tensor]:
+        """Every metric of the deterministic policy in each room of a frozen set; see ``Evaluator.run``. ``film`` keeps
+        some episodes to look at."""
         evaluator = self.evaluator(name)
         policy: MLPModel = self.algorithm.get_policy()
         self.algorithm.eval_mode()
         with torch.inference_mode():
-            rooms = evaluator.run(policy)
+            if film:
+                instants: list[torch.Tensor] = []
+                rooms = evaluator.run(policy, lambda: instants.append(evaluator.configuration().cpu().clone()))
+                self._replays = evaluator.replays(rooms, torch.stack(instants), REPLAYS)
+            else:
+                rooms = evaluator.run(policy)
         self.algorithm.train_mode()
         return rooms
+
+    def replays(self) -> list[Replay]:
+        """Some episodes of the final evaluation to look at, good and failed ones."""
+        if self._replays is None:  # gone on with after it
+            self.measure(self.config.evaluation.set, film=True)
+        assert self._replays is not None
+        return self._replays
 
     # -- exact resumption -------------------------------------------------------------------------------------------
 

@@ -100,6 +100,8 @@ class TestFinished:
             "policy.npz",
             "ppo_trace.npz",
             "ppo_trace.png",
+            "trajectories.png",
+            "replay.mp4",
             "eval.json",
             "eval_rooms.npz",
             "result.json",
