@@ -41,6 +41,11 @@ class Physics(ABC):
         """Move and resize the M geoms from index ``first`` on, in the masked worlds: pos and size (N, M, 3), quat
         (N, M, 4). Felt from the next ``reset`` or ``step`` of that world on."""
 
+    def pop_dropped(self) -> int:
+        """How often a world ended a ``step`` or ``reset`` in which the engine, its buffers being full, may have dropped
+        contacts or constraints, since the last call; one host synchronisation. 0 for an engine whose buffers grow."""
+        return 0
+
     @abstractmethod
     def state(self) -> dict[str, Any]:
         """Everything needed to go on exactly from here, as tensors."""

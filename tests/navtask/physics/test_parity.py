@@ -1,0 +1,93 @@
+"""The two engines side by side: one task, whichever moves the bodies."""
+
+import pytest
+import torch
+from navsetup import load_nav
+from worlds import OBSTACLE, Worlds, eight_directions, random_ctrl
+
+from navtask.nav.env import NavEnv
+
+pytestmark = pytest.mark.xdist_group("mujoco_warp")
+
+BOTH = ("mujoco_c", "mujoco_warp")
+
+
+def test_free_motion_agrees_for_500_steps():
+    """To and fro, so that nobody meets a wall; every second command turns the robot round."""
+    c, warp = (Worlds(backend, 8) for backend in BOTH)
+    generator = torch.Generator().manual_seed(0)
+    for step in range(500):
+        ctrl = random_ctrl(8, generator) if step % 2 == 0 else -ctrl  # noqa: F821
+        for worlds in (c, warp):
+            worlds.drive(ctrl)
+        assert (c.physics.qpos - warp.physics.qpos).abs().max() < 1e-3, step
+    assert not c.physics.touching.any()
+    assert not warp.physics.touching.any()
+    assert (c.physics.qvel - warp.physics.qvel).abs().max() < 1e-2
+
+
+def first_touch(backend, start, direction, **furniture):
+    """Physics step of the first touch of each of 8 robots, and where they were one step before it."""
+    worlds = Worlds(backend, 8, substeps=1, **furniture)
+    worlds.put(worlds.everywhere, torch.cat([start, torch.zeros(8, 1)], -1))
+    when = torch.full((8,), -1)
+    before = worlds.physics.qpos.clone()
+    for step in range(100):
+        before = torch.where((when < 0)[:, None], worlds.physics.qpos, before)
+        worlds.drive(torch.cat([direction, torch.ones(8, 1)], -1))
+        when = torch.where((when < 0) & worlds.physics.touching, step, when)
+        if (when >= 0).all():
+            return when, before
+    raise AssertionError(f"{backend}: never touched in {when.tolist()}")
+
+
+@pytest.mark.parametrize("kind", ["wall", "cylinder", "rotated box"])
+def test_the_first_touch_is_at_the_same_instant_from_every_side(kind):
+    _, direction = eight_directions()
+    if kind == "wall":
+        start = direction * (5.0 / direction.abs().amax(-1, keepdim=True) - 1.0)
+        runs = [first_touch(backend, start, direction) for backend in BOTH]
+    else:
+        runs = [first_touch(backend, 1.2 * direction, -direction, **OBSTACLE[kind]) for backend in BOTH]
+    (when_c, where_c), (when_warp, where_warp) = runs
+    assert torch.equal(when_c, when_warp)
+    assert (where_c - where_warp).abs().max() < 1e-4
+
+
+@pytest.fixture(scope="module")
+def both():
+    """Sixteen rooms on each engine, and everything observed of them over steps enough for rooms to end and be drawn
+    anew, until the two had to part."""
+    config = load_nav(episode_length=2.0)
+    envs = [NavEnv(config, num_envs=32, seed=3, backend=backend, privileged=True) for backend in BOTH]
+    generator = torch.Generator().manual_seed(0)
+    history = []
+    for _ in range(45):
+        actions = torch.rand(32, 3, generator=generator) * 2 - 1
+        actions[:, 0] = 1.0
+        history.append([env.step(actions) for env in envs])
+    return envs, history
+
+
+def test_a_task_is_the_same_on_both_engines(both):
+    """Same rooms, observations, rewards and ends, episode after episode: nothing of a touch outlives its episode."""
+    envs, history = both
+    ended = 0
+    for step, ((obs_c, reward_c, done_c, extras_c), (obs_w, reward_w, done_w, extras_w)) in enumerate(history):
+        assert torch.equal(done_c, done_w), step
+        for name in ("terminated", "time_outs", "success"):
+            assert torch.equal(extras_c[name], extras_w[name]), (step, name)
+        for group in ("policy", "privileged"):
+            assert (obs_c[group] - obs_w[group]).abs().max() < 2e-3, (step, group)
+        free = ~extras_c["terminated"]
+        assert (reward_c - reward_w)[free].abs().max() < 1e-3, step
+        ended += int(done_c.sum())
+    assert torch.equal(envs[0].rooms.centre, envs[1].rooms.centre)
+    assert ended > 64
+    collisions = sum(int((e[0][3]["terminated"] & ~e[0][3]["success"]).sum()) for e in history)
+    assert collisions > 8
+
+
+def test_the_engine_reports_that_nothing_was_dropped(both):
+    envs, _ = both
+    assert [env.physics.pop_dropped() for env in envs] == [0, 0]
