@@ -3,14 +3,14 @@
 An obstacle is tested only against the beams within the angle that it covers as seen from the scanner.
 """
 
-import itertools
 import math
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import warp as wp
 
 from navtask import random
+from navtask.crew import Crew
+from navtask.kernels import Recorded
 from navtask.nav.config import LidarConfig, RoomsConfig
 from navtask.nav.scene import Rooms, Slots, distance_to_slot
 
@@ -18,6 +18,8 @@ wp.set_module_options({"enable_backward": False})
 
 
 FAR = wp.constant(1.0e9)
+# Rooms that a thread scans at a time.
+PART = 32
 
 
 @wp.func
@@ -222,9 +224,7 @@ class Lidar:
         first_room: int = 0,
         threads: int = 1,
     ):
-        wp.init()
-        num = rooms.goal.shape[0]
-        device = rooms.goal.device
+        num, device = len(rooms.goal), rooms.goal.device
         self._mask = torch.ones(num, dtype=torch.bool, device=device)
         self._pose = torch.zeros(num, 3, device=device)
         self.clean = torch.zeros(num, config.beams, device=device)
@@ -235,49 +235,46 @@ class Lidar:
         self.nearest = torch.zeros(num, 2, device=device)
         angles = torch.arange(config.beams, dtype=torch.float64) * (2 * math.pi / config.beams)
         self._beams = torch.stack([angles.cos(), angles.sin()], -1).float().to(device)
-        inputs = [
-            wp.from_torch(self._mask),
-            wp.from_torch(self._pose, dtype=wp.vec3),
+        arguments = [
+            self._mask,
+            self._pose,
             wp.vec2(rooms_config.size[0] / 2, rooms_config.size[1] / 2),
             Slots.of(rooms_config).cylinders,
-            wp.from_torch(rooms.centre, dtype=wp.vec2),
-            wp.from_torch(rooms.half, dtype=wp.vec2),
-            wp.from_torch(rooms.axis, dtype=wp.vec2),
-            wp.from_torch(self._beams, dtype=wp.vec2),
+            rooms.centre,
+            rooms.half,
+            rooms.axis,
+            self._beams,
             config.max_range,
             config.noise_std,
             config.dropout,
             seed,
             stream,
             first_room,
-            wp.from_torch(episode),
-            wp.from_torch(step),
-            wp.from_torch(self.clean),
-            wp.from_torch(self.noisy),
-            wp.from_torch(self.shortest),
-            wp.from_torch(self.clearance),
-            wp.from_torch(self.nearest, dtype=wp.vec2),
+            episode,
+            step,
+            self.clean,
+            self.noisy,
+            self.shortest,
+            self.clearance,
+            self.nearest,
         ]
 
-        def record(first: int, end: int) -> wp.Launch:
-            return wp.launch(scan_rooms, dim=end - first, inputs=[first, *inputs], device=str(device), record_cmd=True)
+        def record(first: int, end: int) -> Recorded:
+            return Recorded(device, (scan_rooms, end - first, [first, *arguments]))
 
         self._whole = record(0, num)
         # A kernel on the CPU runs on one thread: parts of the rooms are scanned side by side instead. On a GPU, and for
         # a few rooms, one launch it is.
-        parts = threads if device.type == "cpu" and num >= 64 * threads else 1
-        edges = [num * part // parts for part in range(parts + 1)]
-        self._parts = [record(first, end) for first, end in itertools.pairwise(edges)] if parts > 1 else [self._whole]
-        self._pool = ThreadPoolExecutor(parts - 1, thread_name_prefix="lidar") if parts > 1 else None
+        self._parts: list[Recorded] = []
+        if device.type == "cpu" and threads > 1 and num > PART:
+            self._parts = [record(first, min(first + PART, num)) for first in range(0, num, PART)]
+            self._crew = Crew(threads - 1)
 
     def scan(self, mask: torch.Tensor, pose: torch.Tensor, *, few: bool = False) -> None:
         """Scan the rooms of ``mask`` (N,) bool from ``pose`` (N, 3): x, y in m and yaw in rad. ``few``: hardly any."""
         self._mask.copy_(mask)
         self._pose.copy_(pose)
-        if few or self._pool is None:
-            self._whole.launch()
-            return
-        others = [self._pool.submit(part.launch) for part in self._parts[1:]]
-        self._parts[0].launch()
-        for other in others:
-            other.result()
+        if few or not self._parts:
+            self._whole()
+        else:
+            self._crew.run(self._parts)
