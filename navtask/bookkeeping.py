@@ -1,4 +1,5 @@
-"""The parts of a step that are the same for every task, each one kernel: taking actions, naming ends, closing episodes.
+"""The parts of a step that are the same for every task, as kernels: taking actions, naming ends, paying rewards,
+closing episodes and beginning new ones.
 
 Written as kernels because they are many small operations on few numbers: as separate tensor operations they would cost
 a fifth of a whole step on a CPU.
@@ -6,6 +7,8 @@ a fifth of a whole step on a CPU.
 
 import torch
 import warp as wp
+
+from navtask.kernels import Recorded
 
 wp.set_module_options({"enable_backward": False})
 
@@ -52,11 +55,15 @@ def name_ends(
     ends: wp.array2d(dtype=wp.bool),
     age: wp.array(dtype=wp.int64),
     limit: wp.int64,
+    success: int,
     # out
     cause: wp.array2d(dtype=wp.bool),
-    done: wp.array(dtype=wp.bool),
+    outcome: wp.array2d(dtype=wp.bool),
 ):
-    """``cause`` (N, 1 + ends + 1): diverged, the task's own ends, time limit; the first that holds, alone."""
+    """``cause`` (N, 1 + ends + 1): diverged, the task's own ends, time limit; the first that holds, alone.
+
+    ``outcome`` (4, N): done, timed out, terminated, succeeded; ``success`` is a column of ``cause``.
+    """
     room = wp.tid()
     last = cause.shape[1] - 1
     for c in range(last + 1):
@@ -73,7 +80,32 @@ def name_ends(
         if not ended and age[room] >= limit:
             cause[room, last] = True
             ended = True
-    done[room] = ended
+    outcome[0, room] = ended
+    outcome[1, room] = cause[room, last]
+    outcome[2, room] = ended and not cause[room, last]
+    outcome[3, room] = cause[room, success]
+
+
+@wp.kernel
+def pay_rewards(
+    active: wp.array(dtype=wp.bool),
+    values: wp.array2d(dtype=wp.float32),
+    weights: wp.array2d(dtype=wp.float32),
+    scale: float,
+    # in and out
+    reward_sums: wp.array2d(dtype=wp.float32),
+    # out
+    rewards: wp.array(dtype=wp.float32),
+):
+    """The scaled sum of the weighted terms; ``values`` are (terms, N), weights and sums (N, terms)."""
+    room = wp.tid()
+    total = float(0.0)
+    if active[room]:
+        for t in range(values.shape[0]):
+            paid = values[t, room] * weights[room, t]
+            reward_sums[room, t] = reward_sums[room, t] + paid
+            total += paid
+    rewards[room] = total * scale
 
 
 @wp.kernel
@@ -100,6 +132,23 @@ def close_episodes(
     wp.atomic_add(ended, causes + terms, wp.float64(step[room]))
 
 
+@wp.kernel
+def zero_rows(mask: wp.array(dtype=wp.bool), rows: wp.array2d(dtype=wp.uint8)):
+    """Zero every byte of the masked rows."""
+    room = wp.tid()
+    if mask[room]:
+        for byte in range(rows.shape[1]):
+            rows[room, byte] = wp.uint8(0)
+
+
+@wp.kernel
+def count_rows(mask: wp.array(dtype=wp.bool), count: wp.array(dtype=wp.int32)):
+    """One more in the masked rows."""
+    room = wp.tid()
+    if mask[room]:
+        count[room] = count[room] + 1
+
+
 class Bookkeeping:
     """Buffers and recorded launches for N rooms, ``num_actions`` axes, ``num_ends`` ends of the task's own."""
 
@@ -109,55 +158,60 @@ class Bookkeeping:
         step: torch.Tensor,
         age: torch.Tensor,
         reward_sums: torch.Tensor,
+        reward_scale: float,
         num_actions: int,
         num_ends: int,
+        success: int,
         limit: int,
     ):
-        num, device = len(step), step.device
+        (num, num_terms), device = reward_sums.shape, step.device
 
-        def zeros(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
             return torch.zeros(*shape, dtype=dtype, device=device)
 
         self.active = zeros(num, dtype=torch.bool)
-        self.actions = zeros(num, num_actions, dtype=torch.float32)
-        self.clipped = zeros(num, num_actions, dtype=torch.float32)
+        self.actions = zeros(num, num_actions)
+        self.clipped = zeros(num, num_actions)
         self.sane = zeros(num, dtype=torch.bool)
         self.finite = zeros(num, dtype=torch.bool)
         self.ends = zeros(num, num_ends, dtype=torch.bool)
-        self.cause = zeros(num, num_ends + 2, dtype=torch.bool)
-        self.done = zeros(num, dtype=torch.bool)
+        self.cause = zeros(num_ends + 2, num, dtype=torch.bool).T  # each cause's rooms side by side
+        self.outcome = zeros(4, num, dtype=torch.bool)
+        """Who is done, and of these, who timed out, who was terminated and who succeeded."""
+        self.values = zeros(num_terms, num)
+        self.weights = zeros(num, num_terms)
+        self.rewards = zeros(num)
         self.sums = {
-            "ended": zeros(num_ends + 2 + reward_sums.shape[1] + 1, dtype=torch.float64),
+            "ended": zeros(num_ends + 2 + num_terms + 1, dtype=torch.float64),
             "saturated": zeros(num_actions, dtype=torch.float64),
             "steps": zeros(1, dtype=torch.float64),
         }
         """Since they were last zeroed. ``ended``: episodes by cause, their rewards by term, their length."""
-        a = {name: wp.from_torch(tensor) for name, tensor in vars(self).items() if isinstance(tensor, torch.Tensor)}
-        s = {name: wp.from_torch(tensor) for name, tensor in self.sums.items()}
-        step_, age_, rewards_ = wp.from_torch(step), wp.from_torch(age), wp.from_torch(reward_sums)
-
-        def record(kernel: wp.Kernel, *inputs: object) -> wp.Launch:
-            return wp.launch(kernel, dim=num, inputs=inputs, device=str(device), record_cmd=True)
-
-        self._take = record(
-            take_actions, a["active"], a["actions"], step_, age_, a["clipped"], a["sane"], s["saturated"], s["steps"]
-        )
-        self._name = record(
-            name_ends, a["active"], a["sane"], a["finite"], a["ends"], age_, limit, a["cause"], a["done"]
-        )
-        self._close = record(close_episodes, a["done"], a["cause"], rewards_, step_, age_, s["ended"])
+        saturated, steps, ended = self.sums["saturated"], self.sums["steps"], self.sums["ended"]
+        taking = [self.active, self.actions, step, age, self.clipped, self.sane, saturated, steps]
+        self._take = Recorded(device, (take_actions, num, taking))
+        naming = [self.active, self.sane, self.finite, self.ends, age, limit, success, self.cause, self.outcome]
+        self._name = Recorded(device, (name_ends, num, naming))
+        paying = [self.active, self.values, self.weights, reward_scale, reward_sums, self.rewards]
+        closing = [self.outcome[0], self.cause, reward_sums, step, age, ended]
+        self._pay = Recorded(device, (pay_rewards, num, paying), (close_episodes, num, closing))
 
     def take(self, actions: torch.Tensor, active: torch.Tensor) -> torch.Tensor:
         """Clipped actions (N, A), a live tensor; the active rooms' step and age go on."""
         self.active.copy_(active)
         self.actions.copy_(actions)
-        self._take.launch()
+        self._take()
         return self.clipped
 
-    def name_ends(self) -> None:
-        """From ``finite`` and ``ends``, which the task has filled in, to ``cause`` and ``done``."""
-        self._name.launch()
+    def name_ends(self) -> torch.Tensor:
+        """From ``finite`` and ``ends``, which the task has filled in, to ``cause`` and a fresh ``outcome``."""
+        self._name()
+        return self.outcome.clone()
 
-    def close(self) -> None:
-        """Account for the rooms that are ``done``."""
-        self._close.launch()
+    def pay(self, values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """Fresh rewards (N,) from the terms' ``values`` (terms, N) and ``weights``, (terms,) or (N, terms); accounts
+        for the rooms that are done."""
+        self.values.copy_(values)
+        self.weights.copy_(weights)
+        self._pay()
+        return self.rewards.clone()

@@ -14,7 +14,8 @@ import torch
 from rsl_rl.env import VecEnv
 from tensordict import TensorDict
 
-from navtask.bookkeeping import Bookkeeping
+from navtask.bookkeeping import Bookkeeping, count_rows, zero_rows
+from navtask.kernels import Recorded
 
 
 def refilled() -> Any:
@@ -39,18 +40,24 @@ class Episode:
     reward_sums: torch.Tensor
     """(N, terms): weighted reward so far, by term."""
 
+    def __post_init__(self) -> None:
+        num = len(self.number)
+        self._mask = torch.zeros_like(self.number, dtype=torch.bool)
+        zeroed = [getattr(self, f.name) for f in fields(self) if f.name != "number" and not f.metadata.get("refilled")]
+        self._next = Recorded(
+            self.number.device,
+            *((zero_rows, num, [self._mask, tensor.view(num, -1).view(torch.uint8)]) for tensor in zeroed),
+            (count_rows, num, [self._mask, self.number]),
+        )
+
     def tensors(self) -> dict[str, torch.Tensor]:
         """Every tensor by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def reset(self, mask: torch.Tensor) -> None:
         """Begin the next episode in the rooms of ``mask`` (N,) bool."""
-        column = mask.unsqueeze(-1)
-        for f in fields(self):
-            if f.name != "number" and not f.metadata.get("refilled"):
-                tensor = getattr(self, f.name)
-                tensor.masked_fill_(mask if tensor.dim() == 1 else column, 0)
-        self.number += mask
+        self._mask.copy_(mask)
+        self._next()
 
 
 @dataclass
@@ -102,18 +109,18 @@ class VecTask(VecEnv, ABC):
         self.cfg = cfg
         self.episode = episode
         self.reward = reward
-        self.reward_scale = reward_scale
         self.auto_reset = auto_reset
         self.active = torch.ones(num_envs, dtype=torch.bool, device=device)
         """(N,) rooms whose episode is under way; all of them with ``auto_reset``."""
         self.causes = ("diverged", *self.ends, "timeout")
-        self._success = self.causes.index("success")
         self._books = Bookkeeping(
             step=episode.step,
             age=episode.age,
             reward_sums=episode.reward_sums,
+            reward_scale=reward_scale,
             num_actions=num_actions,
             num_ends=len(self.ends),
+            success=self.causes.index("success"),
             limit=max_episode_length,
         )
 
@@ -176,25 +183,11 @@ class VecTask(VecEnv, ABC):
             raise ValueError(f"actions are {tuple(actions.shape)}, not ({self.num_envs}, {self.num_actions})")
         episode, books, active = self.episode, self._books, self.active
         self._advance(books.take(actions, active), books.ends, books.finite)
-        books.name_ends()
-        cause, dones = books.cause, books.done.clone()
-        time_outs = cause[:, -1].clone()
-
-        context = self._reward_context(cause)
-        terms = torch.stack([term(context) for term in self.reward.terms], dim=-1) * self.reward.weights
-        if not self.auto_reset:
-            terms *= active.unsqueeze(-1)
-        episode.reward_sums += terms
-        rewards = terms.sum(-1) * self.reward_scale
-        books.close()
-
+        dones, time_outs, terminated, success = books.name_ends()
+        context = self._reward_context(books.cause)
+        rewards = books.pay(torch.stack([term(context) for term in self.reward.terms]), self.reward.weights)
         final_obs = self._observe()
-        extras = {
-            "time_outs": time_outs,
-            "terminated": dones & ~time_outs,
-            "success": cause[:, self._success].clone(),
-            "final_obs": final_obs,
-        }
+        extras = {"time_outs": time_outs, "terminated": terminated, "success": success, "final_obs": final_obs}
         if self.auto_reset:
             episode.reset(dones)
             self._reset(dones)

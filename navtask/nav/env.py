@@ -11,6 +11,7 @@ from tensordict import TensorDict
 
 from navtask import random
 from navtask.contract import Episode, RewardSum, VecTask, refilled
+from navtask.kernels import Recorded
 from navtask.nav.config import NavConfig
 from navtask.nav.lidar import Lidar
 from navtask.nav.rewards import RewardContext
@@ -31,8 +32,6 @@ class NavEpisode(Episode):
     """(N, 3) the last clipped action."""
     trail: torch.Tensor = refilled()
     """(N, 2 (L + 1), 2) the last places, m; see ``read_pose``."""
-    newest: torch.Tensor = refilled()
-    """(N,) int64: slot of ``trail`` that is now."""
     frames: torch.Tensor = refilled()
     """(N, history, width) the last ``policy`` observations, the newest last; empty where only the last one is shown."""
 
@@ -82,7 +81,6 @@ class NavEnv(VecTask):
                 reward_sums=zeros(len(reward.names)),
                 action=zeros(3),
                 trail=zeros(2 * (trail_length + 1), 2),
-                newest=zeros(dtype=torch.int64),
                 frames=zeros(config.history if config.history > 1 else 0, self._widths["policy"]),
             ),
             reward=reward,
@@ -134,62 +132,53 @@ class NavEnv(VecTask):
             nearest=self._lidar.nearest,
             touching=self.physics.touching,
         )
+        self._now = zeros(dtype=torch.int64)
         self._mask = zeros(dtype=torch.bool)
         self._read_pose = {begins: self._pose_reading(begins) for begins in (False, True)}
-        self._rooms_index = torch.arange(num_envs, device=where)
+        self._batch_size = torch.Size([num_envs])
         self._ctrl = zeros(3)
         self._distance_before = zeros()
         self._action_before = zeros(3)
-        self._drive = wp.launch(
-            drive,
-            dim=num_envs,
-            inputs=[
-                wp.from_torch(self._books.active),
-                wp.from_torch(self._books.clipped),
-                wp.from_torch(self.truth.pose, dtype=wp.vec3),
-                wp.from_torch(self.sensed.omega),
-                wp.from_torch(self.sensed.goal_distance),
-                wp.vec3(ROBOT.v_max, ROBOT.v_max, ROBOT.omega_max),
-                config.control_dt,
-                ROBOT.lag,
-                wp.from_torch(self.episode.action),
-                wp.from_torch(self._action_before),
-                wp.from_torch(self._distance_before),
-                wp.from_torch(self._ctrl, dtype=wp.vec3),
-            ],
-            device=str(where),
-            record_cmd=True,
-        )
+        driving = [
+            self._books.active,
+            self._books.clipped,
+            self.truth.pose,
+            self.sensed.omega,
+            self.sensed.goal_distance,
+            wp.vec3(ROBOT.v_max, ROBOT.v_max, ROBOT.omega_max),
+            config.control_dt,
+            ROBOT.lag,
+            self.episode.action,
+            self._action_before,
+            self._distance_before,
+            self._ctrl,
+        ]
+        self._drive = Recorded(where, (drive, num_envs, driving))
         self._reset(torch.ones(num_envs, dtype=torch.bool, device=where))
 
-    def _pose_reading(self, begins: bool) -> wp.Launch:
-        """The recorded launch of ``read_pose``, for rooms whose episode begins or for those under way."""
-        return wp.launch(
-            read_pose,
-            dim=self.num_envs,
-            inputs=[
-                wp.from_torch(self._mask),
-                begins,
-                wp.from_torch(self.physics.qpos, dtype=wp.vec3),
-                wp.from_torch(self.physics.qvel, dtype=wp.vec3),
-                wp.from_torch(self.rooms.goal, dtype=wp.vec2),
-                wp.from_torch(self.episode.step),
-                wp.from_torch(self.physics.touching),
-                wp.vec2(self.config.rooms.size[0] / 2, self.config.rooms.size[1] / 2),
-                self.config.goal_radius,
-                wp.from_torch(self._books.finite),
-                wp.from_torch(self._books.ends),
-                wp.from_torch(self.truth.pose, dtype=wp.vec3),
-                wp.from_torch(self.sensed.goal_distance),
-                wp.from_torch(self.sensed.goal_bearing, dtype=wp.vec2),
-                wp.from_torch(self.sensed.vel_body, dtype=wp.vec2),
-                wp.from_torch(self.sensed.omega),
-                wp.from_torch(self.episode.trail, dtype=wp.vec2),
-                wp.from_torch(self.episode.newest),
-            ],
-            device=str(self.device),
-            record_cmd=True,
-        )
+    def _pose_reading(self, begins: bool) -> Recorded:
+        """The launch of ``read_pose``, for rooms whose episode begins or for those under way."""
+        reading = [
+            self._mask,
+            begins,
+            self.physics.qpos,
+            self.physics.qvel,
+            self.rooms.goal,
+            self.episode.step,
+            self.physics.touching,
+            wp.vec2(self.config.rooms.size[0] / 2, self.config.rooms.size[1] / 2),
+            self.config.goal_radius,
+            self._books.finite,
+            self._books.ends,
+            self.truth.pose,
+            self.sensed.goal_distance,
+            self.sensed.goal_bearing,
+            self.sensed.vel_body,
+            self.sensed.omega,
+            self.episode.trail,
+            self._now,
+        ]
+        return Recorded(self.device, (read_pose, self.num_envs, reading))
 
     # -- the task ---------------------------------------------------------------------------------------------------
 
@@ -198,7 +187,7 @@ class NavEnv(VecTask):
         self.episode_length_buf = self._draw_ages(self.num_envs, self.max_episode_length, self.device)
 
     def _advance(self, actions: torch.Tensor, ends: torch.Tensor, finite: torch.Tensor) -> None:
-        self._drive.launch()  # reads ``actions``, which live in the books
+        self._drive()  # reads ``actions``, which live in the books
         self.physics.step(self._ctrl, None if self.auto_reset else self.active)
         self._sense(self.active, begins=False)  # fills in ``ends`` and ``finite``
         frames = self.episode.frames
@@ -208,7 +197,7 @@ class NavEnv(VecTask):
 
     def _sense(self, mask: torch.Tensor, *, begins: bool) -> None:
         self._mask.copy_(mask)
-        self._read_pose[begins].launch()
+        self._read_pose[begins]()
         self._lidar.scan(mask, self.truth.pose, few=begins)
 
     def _reward_context(self, cause: torch.Tensor) -> RewardContext:
@@ -224,9 +213,8 @@ class NavEnv(VecTask):
             truncated=truncated,
             out_of_bounds=outside,
             trail=self.episode.trail,
-            newest=self.episode.newest,
+            now=self._now,
             step=self.episode.step,
-            rooms=self._rooms_index,
         )
 
     def _reset(self, mask: torch.Tensor) -> None:
@@ -257,7 +245,7 @@ class NavEnv(VecTask):
         groups = {"policy": frames.flatten(1).clone() if len(frames[0]) else self._frame("policy")}
         if "privileged" in self._groups:
             groups["privileged"] = self._frame("privileged")
-        return TensorDict(groups, batch_size=[self.num_envs], device=self.device)
+        return TensorDict(groups, batch_size=self._batch_size, device=self.device)
 
     @property
     def drawing_failures(self) -> int:  # noqa: D102

@@ -20,8 +20,8 @@ def lidar(sensed: Sensed) -> torch.Tensor:
 @deployable(width=3, mirror=(1, -1, 1))
 def goal_polar(sensed: Sensed) -> torch.Tensor:
     """Scaled distance of the goal, sine and cosine of its bearing in the body frame."""
-    distance = sensed.goal_distance / sensed.goal_distance_scale
-    return torch.cat([distance.unsqueeze(-1), sensed.goal_bearing.flip(-1)], dim=-1)
+    cosine, sine = sensed.goal_bearing.unbind(-1)
+    return torch.stack([sensed.goal_distance / sensed.goal_distance_scale, sine, cosine], dim=-1)
 
 
 @deployable(width=2, mirror=(1, -1))

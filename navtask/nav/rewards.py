@@ -26,18 +26,15 @@ class RewardContext:
     truncated: torch.Tensor
     out_of_bounds: torch.Tensor
     trail: torch.Tensor
-    """(N, 2 (L + 1), 2) the last places of this episode, m; ``newest`` is now, the slots before it the steps before."""
-    newest: torch.Tensor
-    """(N,) int64"""
+    """(N, 2 (L + 1), 2) the last places of this episode, m."""
+    now: torch.Tensor
+    """(N,) int64: row of ``trail.view(-1, 2)`` that is now; those before it are the steps before."""
     step: torch.Tensor
     """(N,) control steps since the reset."""
-    rooms: torch.Tensor
-    """(N,) 0 to N - 1."""
 
     def place_before(self, steps: int) -> torch.Tensor:
         """(N, 2) where the robot was ``steps`` control steps ago; meaningless while the episode is younger."""
-        length = self.trail.shape[1]
-        return self.trail.view(-1, 2).index_select(0, self.rooms * length + (self.newest - steps))
+        return self.trail.view(-1, 2).index_select(0, self.now - steps)
 
 
 @reward()
@@ -59,7 +56,7 @@ def face_goal(context: RewardContext, *, motion_weighted: bool = True) -> torch.
     facing = context.sensed.goal_bearing[:, 0]
     if not motion_weighted:
         return facing.clone()
-    return facing * (context.sensed.vel_body[:, 0].abs() / context.sensed.v_max).clamp(max=1.0)
+    return (context.sensed.vel_body[:, 0].abs() / context.sensed.v_max).clamp_(max=1.0).mul_(facing)
 
 
 @reward()
@@ -71,19 +68,19 @@ def time(context: RewardContext) -> torch.Tensor:
 @reward(bounds={"safe_dist": (0.01, 100)})
 def near_obstacle(context: RewardContext, *, safe_dist: float = 0.25) -> torch.Tensor:
     """clip((safe - shortest beam) / safe, 0, 1); distances from the body's centre, m."""
-    return ((safe_dist - context.sensed.shortest) / safe_dist).clamp(0.0, 1.0)
+    return ((safe_dist - context.sensed.shortest) / safe_dist).clamp_(0.0, 1.0)
 
 
 @reward()
 def action_smooth(context: RewardContext) -> torch.Tensor:
     """|a(t) - a(t-1)|^2."""
-    return (context.action - context.action_before).square().sum(-1)
+    return (context.action - context.action_before).square_().sum(-1)
 
 
 @reward(bounds={"thresh": (-1, 1)})
 def backward(context: RewardContext, *, thresh: float = -0.05) -> torch.Tensor:
     """max(0, thresh - commanded forward), in units of the action."""
-    return (thresh - context.action[:, 0]).clamp(min=0.0)
+    return (thresh - context.action[:, 0]).clamp_(min=0.0)
 
 
 @reward(trail="window", bounds={"window": (1, 10_000), "min_move": (0, 100)})

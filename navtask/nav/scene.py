@@ -9,6 +9,7 @@ import torch
 import warp as wp
 
 from navtask import random
+from navtask.kernels import Recorded
 from navtask.nav import barn
 from navtask.nav.config import RoomsConfig
 from navtask.nav.robot import ROBOT, ROBOT_XML
@@ -286,9 +287,7 @@ class RoomDrawer:
     """
 
     def __init__(self, rooms: Rooms, config: RoomsConfig, *, seed: int, stream: int = 0, first_room: int = 0):
-        wp.init()
-        num = rooms.goal.shape[0]
-        self._device = rooms.goal.device
+        num, self._device = len(rooms.goal), rooms.goal.device
         self._mask = torch.zeros(num, dtype=torch.bool, device=self._device)
         self._episode = torch.zeros(num, dtype=torch.int32, device=self._device)
         kernel = draw_rooms if config.automaton is None else barn.draw_courses
@@ -297,33 +296,15 @@ class RoomDrawer:
             settings = [drawing(config)]
         else:
             settings = [barn.course(config, PARKING), *barn.scratch(num, config, self._device)]
-        self._settings = settings  # a launch knows only where they lie
-        self._launch = wp.launch(
-            kernel,
-            dim=num,
-            inputs=[
-                wp.from_torch(self._mask),
-                wp.from_torch(self._episode),
-                seed,
-                stream,
-                first_room,
-                *settings,
-                wp.from_torch(rooms.centre, dtype=wp.vec2),
-                wp.from_torch(rooms.half, dtype=wp.vec2),
-                wp.from_torch(rooms.axis, dtype=wp.vec2),
-                wp.from_torch(rooms.start, dtype=wp.vec3),
-                wp.from_torch(rooms.goal, dtype=wp.vec2),
-                wp.from_torch(rooms.failures),
-            ],
-            device=str(self._device),
-            record_cmd=True,
-        )
+        out = [rooms.centre, rooms.half, rooms.axis, rooms.start, rooms.goal, rooms.failures]
+        arguments = [self._mask, self._episode, seed, stream, first_room, *settings, *out]
+        self._draw = Recorded(self._device, (kernel, num, arguments))
 
     def draw(self, mask: torch.Tensor, episode: torch.Tensor) -> None:
         """Draw the rooms of ``mask`` (N,) bool for their ``episode`` (N,) numbers."""
         self._mask.copy_(mask)
         self._episode.copy_(episode)
-        self._launch.launch()
+        self._draw()
 
 
 def build_model(config: RoomsConfig, physics_dt: float) -> mujoco.MjModel:
@@ -407,25 +388,20 @@ class GeomWriter:
         self.pos = torch.zeros(num, total, 3, device=device)
         self.size = torch.zeros(num, total, 3, device=device)
         self.quat = torch.zeros(num, total, 4, device=device)
-        self._launch = wp.launch(
-            write_geoms,
-            dim=num,
-            inputs=[
-                wp.from_torch(self._mask),
-                slots.cylinders,
-                OBSTACLE_HALF_HEIGHT,
-                wp.from_torch(rooms.centre, dtype=wp.vec2),
-                wp.from_torch(rooms.half, dtype=wp.vec2),
-                wp.from_torch(rooms.axis, dtype=wp.vec2),
-                wp.from_torch(self.pos, dtype=wp.vec3),
-                wp.from_torch(self.size, dtype=wp.vec3),
-                wp.from_torch(self.quat, dtype=wp.vec4),
-            ],
-            device=str(device),
-            record_cmd=True,
-        )
+        writing = [
+            self._mask,
+            slots.cylinders,
+            OBSTACLE_HALF_HEIGHT,
+            rooms.centre,
+            rooms.half,
+            rooms.axis,
+            self.pos,
+            self.size,
+            self.quat,
+        ]
+        self._write = Recorded(device, (write_geoms, num, writing))
 
     def write(self, mask: torch.Tensor) -> None:
         """Refresh the fields of the masked rooms, (N,) bool."""
         self._mask.copy_(mask)
-        self._launch.launch()
+        self._write()

@@ -109,12 +109,13 @@ def read_pose(
     vel_body: wp.array(dtype=wp.vec2),
     omega: wp.array(dtype=wp.float32),
     trail: wp.array2d(dtype=wp.vec2),
-    newest: wp.array(dtype=wp.int64),
+    now: wp.array(dtype=wp.int64),
 ):
     """Body-frame readings of the masked rooms; where the state is not finite the last reading stays.
 
     ``ends`` is in the order of ``NavEnv.ends``: collision, out of bounds, success. Places go to ``trail`` twice, half
-    its length apart, so that those before them always lie in front of the second.
+    its length apart, so that those before them always lie in front of the second. ``now`` is the row of that one when
+    the trails of all rooms stand one after the other.
     """
     room = wp.tid()
     if not mask[room]:
@@ -143,9 +144,7 @@ def read_pose(
     if begins:
         for slot in range(2 * length):
             trail[room, slot] = place
-        newest[room] = wp.int64(length)
-    else:
-        slot = int(step[room]) % length
-        trail[room, slot] = place
-        trail[room, slot + length] = place
-        newest[room] = wp.int64(slot + length)
+    slot = int(step[room]) % length
+    trail[room, slot] = place
+    trail[room, slot + length] = place
+    now[room] = wp.int64((2 * room + 1) * length + slot)

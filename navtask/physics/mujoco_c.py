@@ -5,11 +5,34 @@ from typing import Any
 import mujoco
 import numpy as np
 import torch
+import warp as wp
 from mujoco.batch import Batch
 
+from navtask.kernels import Recorded
 from navtask.physics.contract import Physics
 
+wp.set_module_options({"enable_backward": False})
+
 _GEOM_FIELDS = ("geom_pos", "geom_size", "geom_quat")
+
+
+@wp.kernel
+def read_state(
+    positions: wp.array2d(dtype=wp.float64),
+    velocities: wp.array2d(dtype=wp.float64),
+    contacts: wp.array(dtype=wp.int32),
+    # out
+    qpos: wp.array2d(dtype=wp.float32),
+    qvel: wp.array2d(dtype=wp.float32),
+    touching: wp.array(dtype=wp.bool),
+):
+    """From the engine's float64 to the contract's live tensors."""
+    world = wp.tid()
+    for i in range(qpos.shape[1]):
+        qpos[world, i] = wp.float32(positions[world, i])
+    for i in range(qvel.shape[1]):
+        qvel[world, i] = wp.float32(velocities[world, i])
+    touching[world] = contacts[world] > 0
 
 
 def _ids(mask: torch.Tensor) -> np.ndarray:
@@ -31,38 +54,33 @@ class MujocoC(Physics):
         self._qpos = torch.from_numpy(self._batch.bind("qpos"))
         self._qvel = torch.from_numpy(self._batch.bind("qvel"))
         self._ctrl = torch.from_numpy(self._batch.bind("ctrl"))
-        self._contacts = self._batch.bind("ncon")
+        contacts = wp.array(self._batch.bind("ncon"), dtype=wp.int32, device="cpu", copy=False)
         self._geoms = {name: self._batch.expand(name) for name in _GEOM_FIELDS}
+        self._at_rest = self._batch.state[0].copy()
         self._batch.set_const()
         self._batch.forward(stage=mujoco.mjtStage.mjSTAGE_VEL.value)
         self.qpos = self._qpos.float()
         self.qvel = self._qvel.float()
         self.touching = torch.zeros(num_worlds, dtype=torch.bool)
-        self._refresh()
-
-    def _refresh(self) -> None:
-        self.qpos.copy_(self._qpos)
-        self.qvel.copy_(self._qvel)
-        np.greater(self._contacts, 0, out=self.touching.numpy())
+        reading = [self._qpos, self._qvel, contacts, self.qpos, self.qvel, self.touching]
+        self._read = Recorded(self.device, (read_state, num_worlds, reading))
+        self._read()
 
     def step(self, ctrl: torch.Tensor, active: torch.Tensor | None = None) -> None:  # noqa: D102
         self._ctrl.copy_(ctrl)
         ids = None if active is None else _ids(active)
         # The engine integrates first; the stage then brings position, velocity and contacts to the new instant.
         self._batch.step(ids, nstep=self._substeps, stage=mujoco.mjtStage.mjSTAGE_VEL.value)
-        self._refresh()
+        self._read()
 
     def reset(self, mask: torch.Tensor, qpos: torch.Tensor) -> None:  # noqa: D102
         ids = _ids(mask)
         if len(ids) == 0:
             return
-        self._batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
+        self._batch.state[ids] = self._at_rest
         self._qpos.numpy()[ids] = qpos.numpy()[ids]
         self._batch.forward(ids, stage=mujoco.mjtStage.mjSTAGE_VEL.value)
-        # Only these worlds have changed.
-        for live, fresh in ((self.qpos, self._qpos), (self.qvel, self._qvel)):
-            live.numpy()[ids] = fresh.numpy()[ids]
-        self.touching.numpy()[ids] = self._contacts[ids] > 0
+        self._read()  # the other worlds read what they did
 
     def set_geoms(  # noqa: D102
         self, mask: torch.Tensor, first: int, pos: torch.Tensor, size: torch.Tensor, quat: torch.Tensor
@@ -85,4 +103,4 @@ class MujocoC(Physics):
         self._batch.set_const()
         self._batch.state[:] = state["rows"].numpy()
         self._batch.forward(stage=mujoco.mjtStage.mjSTAGE_VEL.value)
-        self._refresh()
+        self._read()
