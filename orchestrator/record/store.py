@@ -97,6 +97,18 @@ class Store:
         return str(found.experiment_id)
 
 
+def open_client(uri: str) -> Any:
+    """An MLflow client to read from a store that is there. Raises UserError; makes no store, and no experiment."""
+    check_uri(uri, "uri")
+    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
+        raise UserError(f"uri={uri}: no such file")
+    _prepare_environment()
+    from mlflow import MlflowClient
+
+    _quiet()
+    return MlflowClient(tracking_uri=uri)
+
+
 def _check_sqlite_path(shown: str, uri: str) -> None:
     path = uri.removeprefix("sqlite:///")
     if path == uri or not path or path.startswith(":memory:"):

@@ -1,0 +1,59 @@
+"""A checked config driven to its end: one training, or a search."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator import plan, terminal
+from orchestrator.config import PROJECT, Config
+from orchestrator.driver import Driver, NoRecorder
+from orchestrator.provenance import provenance
+from orchestrator.record import wal
+from orchestrator.record.mlflow import Recorder
+from orchestrator.record.redact import redact
+from orchestrator.record.store import resolve_uri
+from orchestrator.search.base import Search, trial_folder
+from orchestrator.search.objective import summarise
+
+
+def drive(config: Config, launcher_options: Mapping[str, Any], tags: Mapping[str, str]) -> tuple[int, Search]:
+    """Train, or search. ``tags`` go to every run in MLflow.
+
+    Returns the exit code and where the trials are; raises UserError before anything has started.
+    """
+    made = plan.make(config)
+    launcher = made.launcher(config.launcher, config.device, made.space is None, **launcher_options)
+    if config.dry_run:
+        print("\n".join(plan.describe(made, launcher)))
+        return 0, made.search
+    uri = resolve_uri(config.tracking.uri, PROJECT) if config.tracking.uri is not None else None
+
+    def recorder(tell: Any) -> Recorder | NoRecorder:
+        return Recorder(uri, config.experiment_name, tell=tell) if uri is not None else NoRecorder()
+
+    driver = Driver(config, made.search, launcher, recorder, terminal.open_screen(), provenance() | dict(tags))
+    code = driver.run()
+    tracking = redact(uri) if uri is not None else None
+    print("\n".join(terminal.summary(driver.status, made.search.folder, tracking, made.space is not None)))
+    if code:
+        print("interrupted; the same command goes on where it stopped")
+        return code, made.search
+    if not any(view.state == "finished" for view in driver.status.views.values()):
+        return 1, made.search
+    return (0 if _meets_requirements(config, driver) else 1), made.search
+
+
+def _meets_requirements(config: Config, driver: Driver) -> bool:
+    """Whether a single run ended as well as it must; says so where it didn't."""
+    met = True
+    for metric, least in config.require.items():
+        for number in driver.status.views:
+            records = wal.read(
+                trial_folder(PROJECT / config.output_dir / config.experiment_name, number) / "metrics.jsonl"
+            )
+            value = summarise([r.metrics[metric] for r in records if metric in r.metrics], 3)
+            if value is None or not value >= least:
+                shown = "was never measured" if value is None else f"is {value:.3f}"
+                print(f"error: {metric} {shown}, required is at least {least:g}", file=sys.stderr)
+                met = False
+    return met

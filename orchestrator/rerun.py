@@ -1,0 +1,165 @@
+"""``python -m orchestrator.rerun run=<MLflow run id>``: train a recorded run again, and say whether it comes out equal.
+
+Everything is taken from MLflow: config, seed, curves, and which code made them. On a CPU the same code gives the same
+curves bit for bit; other code, or a GPU, may end within the interval of the first result, or not.
+
+Exit codes: 0 equal, or within the interval; 1 not, or the training failed; 2 a mistake; 130 / 143 interrupted.
+"""
+
+import math
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from orchestrator.command import exit_code, key_values
+from orchestrator.config import PROJECT, Config, from_plain, validate
+from orchestrator.drive import drive
+from orchestrator.errors import UserError
+from orchestrator.job.spec import CONFIG, METRICS, from_yaml
+from orchestrator.provenance import provenance
+from orchestrator.record import wal
+from orchestrator.record.redact import redact
+from orchestrator.record.store import check_uri, open_client, resolve_uri
+from orchestrator.search.base import trial_folder
+
+DEFAULT_URI = "sqlite:///mlruns/mlflow.db"
+SUCCESS = "Eval/success_rate"
+KEYS = ("run", "tracking.uri", "output_dir")
+CODE = ("git.commit", "git.dirty", "lock.hash", "version.")
+
+Curves = Mapping[str, Mapping[int, float]]
+"""Metric -> step -> value."""
+
+
+@dataclass(frozen=True)
+class Original:
+    """A recorded run."""
+
+    name: str
+    config: Config
+    curves: Curves
+    tags: Mapping[str, str]
+
+
+def load(run_id: str, uri: str) -> Original:
+    """A run as MLflow has it. Raises UserError where there is none, or none that could be trained again."""
+    from mlflow.exceptions import MlflowException
+
+    client = open_client(uri)
+    try:
+        run = client.get_run(run_id)
+    except MlflowException as error:
+        raise UserError(f"run={run_id}: no such run in {redact(uri)}") from error
+    with tempfile.TemporaryDirectory() as folder:
+        if CONFIG not in {file.path for file in client.list_artifacts(run_id)}:
+            raise UserError(
+                f"run={run_id}: '{run.info.run_name}' has no {CONFIG}: a sweep? take one of its trials"
+            )
+        text = Path(client.download_artifacts(run_id, CONFIG, folder)).read_text()
+    try:
+        config = from_plain(from_yaml(text))
+    except yaml.YAMLError as error:
+        raise UserError(f"run={run_id}: its {CONFIG} is damaged: {str(error).splitlines()[0]}") from error
+    curves = {
+        name: {point.step: point.value for point in client.get_metric_history(run_id, name)}
+        for name in run.data.metrics
+    }
+    seed = int(run.data.tags.get("seed", config.seed))
+    return Original(run.info.run_name, replace(config, seed=seed), curves, run.data.tags)
+
+
+def differences(first: Curves, second: Curves) -> list[tuple[str, int]]:
+    """(metric, step) of the first difference of each curve; times, and what a record lacks, are none.
+
+    MLflow holds no value that is not finite, and a run that was stopped early has less.
+    """
+    found = []
+    for name in sorted(first.keys() & second.keys()):
+        if name.startswith("Perf/"):
+            continue
+        steps = sorted(first[name].keys() & second[name].keys())
+        step = next((s for s in steps if first[name][s] != second[name][s]), None)
+        if step is not None:
+            found.append((name, step))
+    return found
+
+
+def verdict(first: Curves, second: Curves) -> tuple[bool, str]:
+    """Whether two trainings came to the same, and in words."""
+    shared = [name for name in first.keys() & second.keys() if first[name].keys() & second[name].keys()]
+    if not shared:
+        return False, "nothing to compare: the first run has no curves"
+    unequal = differences(first, second)
+    if not unequal:
+        points = sum(len(first[name].keys() & second[name].keys()) for name in shared if not name.startswith("Perf/"))
+        return True, f"equal bit for bit: {points} points of {len(shared)} curves"
+    name, step = min(unequal, key=lambda difference: difference[1])
+    where = f"not equal from iteration {step} on ({name}: {first[name][step]:.6g}, now {second[name][step]:.6g})"
+    last = max(first.get(SUCCESS, {0: math.nan}))
+    low, high = (first.get(f"{SUCCESS}_{bound}", {}).get(last) for bound in ("low", "high"))
+    now = second.get(SUCCESS, {}).get(last)
+    if low is None or high is None or now is None:
+        return False, f"{where}; the first run has no final evaluation to compare with"
+    inside = low <= now <= high
+    told = f"{SUCCESS} {first[SUCCESS][last]:.4f} [{low:.4f}, {high:.4f}], now {now:.4f}"
+    return inside, f"{where}; {'within' if inside else 'outside'} the interval: {told}"
+
+
+def code_difference(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """What is other code than it was: ``name: then -> now``."""
+    names = sorted(name for name in {*then, *now} if name.startswith(CODE))
+    told = [f"{n}: {then.get(n, 'unknown')} -> {now.get(n, 'unknown')}" for n in names if then.get(n) != now.get(n)]
+    if then.get("git.dirty") == "true":
+        told.append("the first run's code had changes that were not committed")
+    return told
+
+
+def read_curves(path: Path) -> Curves:
+    """The curves of a ``metrics.jsonl``."""
+    curves: dict[str, dict[int, float]] = {}
+    for record in wal.read(path):
+        for name, value in record.metrics.items():
+            curves.setdefault(name, {})[record.step] = value
+    return curves
+
+
+def rerun(arguments: Sequence[str], **launcher_options: Any) -> int:
+    """Do what the command line says; returns the exit code."""
+    given = dict(key_values(arguments, KEYS))
+    if "run" not in given:
+        raise UserError("run: expected run=<MLflow run id>")
+    check_uri(given.get("tracking.uri", DEFAULT_URI))
+    uri = resolve_uri(given.get("tracking.uri", DEFAULT_URI), PROJECT)
+    original = load(given["run"], uri)
+    config = original.config
+    config = replace(
+        config,
+        tracking=replace(config.tracking, uri=uri),
+        output_dir=given.get("output_dir", config.output_dir),
+        require={},
+        dry_run=False,
+    )
+    validate(config)
+    for line in code_difference(original.tags, provenance()):
+        print(f"other code: {line}")
+    code, search = drive(config, launcher_options, {"rerun_of": given["run"]})
+    if code:
+        return code
+    number = search.unfinished()[0].number
+    same, told = verdict(original.curves, read_curves(trial_folder(search.folder, number) / METRICS))
+    print(f"{original.name} ({given['run']}) again: {told}")
+    return 0 if same else 1
+
+
+def main() -> int:
+    """Exit code."""
+    return exit_code(lambda: rerun(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
