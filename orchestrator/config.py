@@ -19,13 +19,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from navtask import tasks
 from navtask.errors import ConfigError
+from navtask.physics import BACKENDS, resolve_backend
 from navtask.tasks import TaskDefinition
 from orchestrator.errors import UserError, nearest
 
 PROJECT = Path(__file__).resolve().parent.parent
 """Relative output paths are taken from here, whatever the working directory."""
 
-BACKENDS = ("auto", "mujoco_c", "mujoco_warp")
 SCHEDULES = ("adaptive", "fixed")
 BOOTSTRAPS = ("final_obs", "current")
 SYMMETRIES = ("none", "augmentation", "mirror_loss", "both")
@@ -40,6 +40,8 @@ class PhysicsConfig:
 
     backend: str = MISSING
     """``auto`` (mujoco_c on a CPU, mujoco_warp on CUDA), ``mujoco_c`` or ``mujoco_warp``."""
+    cuda_graph: bool = True
+    """Capture each environment step on CUDA as one graph. Off for a term that can't be captured, or to find a fault."""
 
 
 @dataclass(kw_only=True)
@@ -258,16 +260,11 @@ def gpu_count() -> int:
     return min(present, len([d for d in visible.split(",") if d.strip()])) if visible is not None else present
 
 
-def cuda_backend_exists() -> bool:
-    """Whether this version of the task can run on CUDA at all."""
-    return (PROJECT / "navtask" / "physics" / "mujoco_warp.py").exists()
-
-
 def resolve_device(device: str) -> str:
     """``auto`` made concrete; anything else as it is."""
     if device != "auto":
         return device
-    return "cuda" if cuda_backend_exists() and gpu_count() else "cpu"
+    return "cuda" if gpu_count() else "cpu"
 
 
 def from_composed(composed: DictConfig) -> Config:
@@ -467,16 +464,16 @@ def _validate_evaluation(config: Config) -> None:
 
 
 def _validate_running(config: Config) -> None:
-    _one_of("physics.backend", config.physics.backend, BACKENDS)
+    _one_of("physics.backend", config.physics.backend, ("auto", *BACKENDS))
     _check(
         re.fullmatch(r"cpu|cuda(:\d+)?", config.device) is not None, "device", config.device, "auto, cpu, cuda, cuda:0"
     )
     if config.device.startswith("cuda"):
-        _check(cuda_backend_exists(), "device", config.device, "cpu: there is no CUDA back end in this version")
         _check(gpu_count() > 0, "device", config.device, "cpu: this machine has no GPU")
-        _check(config.physics.backend != "mujoco_c", "physics.backend", "mujoco_c", "mujoco_warp on a GPU")
-    elif config.physics.backend == "mujoco_warp":
-        _check(cuda_backend_exists(), "physics.backend", "mujoco_warp", "mujoco_c: the only back end in this version")
+    try:
+        resolve_backend(config.physics.backend, config.device)
+    except ConfigError as error:
+        raise _as_user_error(error) from error
     check_name("experiment_name", config.experiment_name)
     launcher = config.launcher
     if launcher.threads_per_job is not None:

@@ -1,6 +1,8 @@
 """What every physics back end promises. To add one, write the class and add a line to BACKENDS."""
 
 import math
+import subprocess
+import sys
 
 import mujoco
 import numpy as np
@@ -339,6 +341,11 @@ class TestChoosing:
     def test_mujoco_c_does_not_run_on_a_gpu(self):
         with pytest.raises(ConfigError, match=r"physics.backend='mujoco_c'.*mujoco_warp on device cuda"):
             resolve_backend("mujoco_c", "cuda")
+
+    def test_costs_no_import_of_torch(self):
+        """The orchestrator asks for names before anything heavy is needed."""
+        code = "import sys, navtask.physics as p; p.resolve_backend('auto', 'cpu'); sys.exit('torch' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
     def test_an_unknown_back_end_is_refused(self):
         with pytest.raises(ConfigError, match=r"physics.backend='bullet'.*mujoco_c") as caught:
