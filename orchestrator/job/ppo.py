@@ -20,8 +20,7 @@ from rsl_rl.storage import RolloutStorage
 from tensordict import TensorDict
 from torch import nn
 
-LEARNING_RATE_MIN, LEARNING_RATE_MAX = 1e-5, 1e-2
-"""Bounds of the adaptive schedule (rsl_rl's)."""
+from orchestrator.job.schedule import LEARNING_RATE_MAX, LEARNING_RATE_MIN
 
 MirrorMaps = dict[str, tuple[torch.Tensor, torch.Tensor]]
 

@@ -6,8 +6,9 @@ import torch
 from rsl_rl.algorithms import PPO as RslPPO
 from rsl_rl.storage import RolloutStorage
 
-from orchestrator.job.ppo import LEARNING_RATE_MAX, LEARNING_RATE_MIN, PPO
+from orchestrator.job.ppo import PPO
 from orchestrator.job.runner import Runner
+from orchestrator.job.schedule import LEARNING_RATE_MAX, LEARNING_RATE_MIN
 
 
 @pytest.fixture
