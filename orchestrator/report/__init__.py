@@ -1,0 +1,1 @@
+"""What is said about trainings once they have ended."""
