@@ -11,6 +11,7 @@ from tensordict import TensorDict
 
 from navtask import random
 from navtask.contract import Episode, RewardSum, VecTask, refilled
+from navtask.description import Described, Shown
 from navtask.kernels import Recorded
 from navtask.nav.config import NavConfig
 from navtask.nav.lidar import Lidar
@@ -22,6 +23,9 @@ from navtask.physics import build_physics
 from navtask.registry import OBSERVATIONS, REWARDS, ObservationTerm
 
 ACTION_NAMES = ("vx", "vy", "wz")
+
+ANSWERS = {"vel_body": ("vx", "vy"), "omega": ("wz",)}
+"""Terms that show what an action has led to, each value in units of the greatest command."""
 
 
 @dataclass
@@ -36,7 +40,7 @@ class NavEpisode(Episode):
     """(N, history, width) the last ``policy`` observations, the newest last; empty where only the last one is shown."""
 
 
-class NavEnv(VecTask):
+class NavEnv(VecTask, Described):
     """N rooms, each with a robot, obstacles and a goal; a new room each episode.
 
     Observation groups: ``policy`` (DEPLOYABLE terms) and, with ``privileged``, ``privileged`` (SIM_ONLY terms).
@@ -266,6 +270,24 @@ class NavEnv(VecTask):
                     offset += width
             maps[group] = torch.cat(index), torch.cat(sign)
         return {name: (i.to(self.device), s.to(self.device)) for name, (i, s) in maps.items()}
+
+    # -- as seen from outside ---------------------------------------------------------------------------------------
+
+    def terms(self) -> dict[str, list[Shown]]:  # noqa: D102
+        shown: dict[str, list[Shown]] = {}
+        for group, terms in self._groups.items():
+            start = (self.config.history - 1) * self._widths[group] if group == "policy" else 0
+            shown[group] = []
+            for name, width, _term in terms:
+                ranges = OBSERVATIONS[name].mirror == "beams"
+                shown[group].append(Shown(name, start, width, ranges, ANSWERS.get(name, ())))
+                start += width
+        return shown
+
+    def scene(self) -> dict[str, torch.Tensor]:  # noqa: D102
+        rooms = self.rooms
+        obstacles = torch.cat([rooms.centre, rooms.half, rooms.axis], dim=-1)
+        return {"body": self.physics.qpos.clone(), "goal": rooms.goal.clone(), "obstacles": obstacles}
 
     # -- exact resumption -------------------------------------------------------------------------------------------
 
