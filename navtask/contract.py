@@ -109,6 +109,7 @@ class VecTask(VecEnv, ABC):
         self.cfg = cfg
         self.episode = episode
         self.reward = reward
+        self.reward_scale = reward_scale
         self.auto_reset = auto_reset
         self.active = torch.ones(num_envs, dtype=torch.bool, device=device)
         """(N,) rooms whose episode is under way; all of them with ``auto_reset``."""
