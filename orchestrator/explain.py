@@ -27,6 +27,10 @@ def composition_error(error: BaseException, overrides: Sequence[str]) -> str:
     for override in overrides:
         if override.lstrip("+").startswith("sweep.") and not any(o.startswith("+sweep=") for o in overrides):
             return f"{override.lstrip('+')}: there is no sweep to change; choose one with +sweep=<name>"
+        if override.lstrip("+").startswith("algorithm.rnd.") and not any(
+            o.startswith("algorithm/rnd=") for o in overrides
+        ):
+            return f"{override.lstrip('+')}: there is no such reward to change; choose one with algorithm/rnd=default"
     first = text.splitlines()[0] if text else type(error).__name__
     if isinstance(error.__cause__, OmegaConfBaseException):
         return f"{first}: {one_line(error.__cause__)}"

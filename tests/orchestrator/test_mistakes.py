@@ -54,6 +54,19 @@ MISTAKES = {
     "not an MLflow URI": (["tracking.uri=nonsense"], ["tracking.uri=nonsense"]),
     "not an MLflow URI either": (["tracking.uri=htp://host"], ["tracking.uri=htp://host"]),
     "launcher that doesn't exist": (["launcher.class_name=a:B"], ["launcher.class_name=a:B", "pkg.mod:Class"]),
+    "a reward for novelty that isn't there": (
+        ["algorithm.rnd.weight=1"],
+        ["algorithm.rnd.weight=1", "algorithm/rnd=default"],
+    ),
+    "a reward for novelty that is none": (
+        ["algorithm/rnd=default", "algorithm.rnd.weight=0"],
+        ["algorithm.rnd.weight=0"],
+    ),
+    "novelty of what the task doesn't offer": (
+        ["algorithm/rnd=default", "algorithm.rnd.obs_groups=[polcy]"],
+        ["algorithm.rnd.obs_groups=polcy", "'policy'"],
+    ),
+    "processes that can't share the rooms": (["launcher.nproc_per_node=3"], ["launcher.nproc_per_node=3", "divisor"]),
     "more threads than cores": (["launcher.threads_per_job=999"], ["launcher.threads_per_job=999"]),
     "folder as a name": (["experiment_name=a/b"], ["experiment_name=a/b"]),
     "requirement on no metric": (["+require={Eval/succes_rate: 0.5}"], ["did you mean 'Eval/success_rate'?"]),
