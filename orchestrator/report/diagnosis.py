@@ -12,7 +12,8 @@ iterations on cluttered rooms, 270 on open ones.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -564,3 +565,15 @@ def attached(folder: Path) -> dict[str, str]:
     except OSError:
         return {}
     return dict(re.findall(r"^- \*\*(\w+)\*\* (.*)$", text, re.MULTILINE))
+
+
+def summarise(trainings: Sequence[Mapping[str, str]]) -> list[str]:
+    """At most two lines on what ``attached`` gave for some trainings: who has a warning, and what is good to know."""
+    lines = []
+    for level, head in (("warning", "curves, to look into"), ("information", "curves, good to know")):
+        found = Counter(code for verdicts in trainings for code, words in verdicts.items() if words.startswith(level))
+        if found:
+            each = (f"{code} in {count}" if len(trainings) > 1 else code for code, count in found.most_common())
+            of = f" of {len(trainings)} trainings" if len(trainings) > 1 else ""
+            lines.append(f"{head}: {', '.join(each)}{of} ({DIAGNOSIS} in each folder)")
+    return lines
