@@ -279,7 +279,7 @@ def _entropy_only(run: RunCurves) -> Iterator[Verdict]:
     if run.settings.get("algorithm.entropy_coef") == 0:
         return  # there is no bonus that could rule
     half = run.part(0.5)
-    std, success = run.curve("Policy/mean_std").between(half), _success(run, since=half).between(half)
+    std, success = run.curve("Policy/mean_std").between(half), _success(run, since=half)
     growth = trend(std)
     share = growth.change / float(std.values.mean())
     if share > GROWN and growth.rises and trend(success).change < STILL and _standing(run) < SOLVED:
@@ -331,15 +331,13 @@ def _saturation(run: RunCurves) -> Iterator[Verdict]:
 def _reward_hacking(run: RunCurves) -> Iterator[Verdict]:
     # Over all of the training, and over its second half, where success may fall again.
     begin, half = _settled(run), run.part(0.5)
-    run.curve("Eval/success_rate", 3)
     for since, most in ((begin, STILL), (half, -STILL)):
-        earned, success = run.curve("Train/mean_reward", 3).between(since), _held_out(run, since)
-        if success is None:
-            continue
+        earned = run.curve("Train/mean_reward", 3).between(since)
+        success = run.curve("Eval/success_rate", 3).between(since)
         income, goals = trend(earned), trend(success)
         # Held against its own noise as well: a return that wobbles about has not risen.
         rises = income.rises and income.change > 1.5 * float(earned.values.std())
-        if rises and goals.change < most and _standing(run) < SOLVED:
+        if len(success) >= 3 and rises and goals.change < most and _standing(run) < SOLVED:
             paid = _grown_most(run, since)
             seen = (
                 f"the return rises by {income.change:.3g} while the held-out success rate changes by "
@@ -362,7 +360,7 @@ def _timid(run: RunCurves) -> Iterator[Verdict]:
     late, crashed = (
         trend(run.curve(f"Episode_Termination/{cause}").between(begin)) for cause in ("timeout", "collision")
     )
-    goals = trend(_success(run, since=begin).between(begin))
+    goals = trend(_success(run, since=begin))
     if (
         (late.rises and late.change > SHIFTED)
         and (crashed.falls and crashed.change < -SHIFTED)
@@ -432,7 +430,7 @@ training; below ``STILL`` it is flat, and between the two nothing is said."""
 def _last_third(run: RunCurves) -> Iterator[Verdict]:
     since = run.part(2 / 3)
     try:
-        curve, what, scale = _success(run, since=since).between(since), "success rate", 1.0
+        curve, what, scale = _success(run, since=since), "success rate", 1.0
     except Missing:
         curve, what = run.curve("Train/mean_reward"), "return"
         scale = float(np.ptp(curve.values)) or 1.0
@@ -476,15 +474,12 @@ def _slow(run: RunCurves) -> Iterator[Verdict]:
 # -- what several of them need ----------------------------------------------------------------------------------------
 
 
-def _held_out(run: RunCurves, since: float = 0.0) -> Curve | None:
-    """Success on the frozen rooms, where it was measured at least three times since then."""
-    curve = run.curves.get("Eval/success_rate")
-    return curve if curve is not None and len(curve.between(since)) >= 3 else None
-
-
 def _success(run: RunCurves, since: float = 0.0) -> Curve:
-    """Success on the frozen rooms; where evaluations are too few since then, that of the training's own episodes."""
-    return _held_out(run, since) or run.curve("Episode_Termination/success", 3)
+    """Success on the frozen rooms since then; where evaluations are too few, that of the training's own episodes."""
+    held_out = run.curves.get("Eval/success_rate")
+    if held_out is not None and len(held_out.between(since)) >= 3:
+        return held_out.between(since)
+    return run.curve("Episode_Termination/success", 3).between(since)
 
 
 def _standing(run: RunCurves) -> float:
