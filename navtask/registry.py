@@ -18,6 +18,9 @@ Function = Callable[..., torch.Tensor]
 Bounds = Mapping[str, tuple[float, float]]
 """Parameter -> least and greatest value that makes sense."""
 
+Width = int | Callable[[Any], int]
+"""Number of values, or a function of the task's config that tells it before the first step."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ObservationTerm:
@@ -26,8 +29,7 @@ class ObservationTerm:
     name: str
     group: str
     """``policy`` (DEPLOYABLE) or ``privileged`` (SIM_ONLY)."""
-    width: int | Callable[[Any], int]
-    """Number of values, or a function of the task's config that tells it before the first step."""
+    width: Width
     function: Function
     bounds: Bounds
     mirror: tuple[int, ...] | str
@@ -101,54 +103,58 @@ class Registry(Mapping[str, Term], Generic[Term]):
         return len(self._filled())
 
 
-OBSERVATIONS: Registry[ObservationTerm] = Registry("observation term", "navtask.nav.observations")
-REWARDS: Registry[RewardTerm] = Registry("reward term", "navtask.nav.rewards")
+class Terms:
+    """The registries of one task, and the decorators that fill them.
 
-
-def deployable(
-    *, width: int | Callable[[Any], int], mirror: tuple[int, ...] | str, bounds: Bounds | None = None
-) -> Callable[[Function], Function]:
-    """Register ``f(sensed, **params) -> (N, width)``: what a real robot has. Goes to the group ``policy``."""
-    return _observation("policy", width, mirror, bounds, ("sensed",))
-
-
-def sim_only(
-    *, width: int | Callable[[Any], int], mirror: tuple[int, ...] | str, bounds: Bounds | None = None
-) -> Callable[[Function], Function]:
-    """Register ``f(sensed, truth, **params) -> (N, width)``: what only a simulator has. Goes to ``privileged``."""
-    return _observation("privileged", width, mirror, bounds, ("sensed", "truth"))
-
-
-def reward(*, trail: str | None = None, bounds: Bounds | None = None) -> Callable[[Function], Function]:
-    """Register ``f(context, **params) -> (N,)`` as a reward term under the function's name.
-
-    ``bounds`` are those of its parameters; ``trail`` names the parameter that tells how many steps it looks back.
+    ``package`` is the task's; its modules ``observations`` and ``rewards`` are imported when a term is first asked for.
     """
 
-    def register(function: Function) -> Function:
-        _check_signature(function, ("context",))
-        REWARDS.add(RewardTerm(name=function.__name__, function=function, trail=trail, bounds=bounds or {}))
-        return function
+    def __init__(self, package: str):
+        self.observations: Registry[ObservationTerm] = Registry("observation term", f"{package}.observations")
+        self.rewards: Registry[RewardTerm] = Registry("reward term", f"{package}.rewards")
 
-    return register
+    def deployable(
+        self, *, width: Width, mirror: tuple[int, ...] | str, bounds: Bounds | None = None
+    ) -> Callable[[Function], Function]:
+        """Register ``f(sensed, **params) -> (N, width)``: what a real robot has. Goes to the group ``policy``."""
+        return self._observation("policy", width, mirror, bounds, ("sensed",))
 
+    def sim_only(
+        self, *, width: Width, mirror: tuple[int, ...] | str, bounds: Bounds | None = None
+    ) -> Callable[[Function], Function]:
+        """Register ``f(sensed, truth, **params) -> (N, width)``: what only a simulator has. Goes to ``privileged``."""
+        return self._observation("privileged", width, mirror, bounds, ("sensed", "truth"))
 
-def _observation(
-    group: str,
-    width: int | Callable[[Any], int],
-    mirror: tuple[int, ...] | str,
-    bounds: Bounds | None,
-    sources: tuple[str, ...],
-) -> Callable[[Function], Function]:
-    def register(function: Function) -> Function:
-        _check_signature(function, sources)
-        term = ObservationTerm(
-            name=function.__name__, group=group, width=width, function=function, mirror=mirror, bounds=bounds or {}
-        )
-        OBSERVATIONS.add(term)
-        return function
+    def reward(self, *, trail: str | None = None, bounds: Bounds | None = None) -> Callable[[Function], Function]:
+        """Register ``f(context, **params) -> (N,)`` as a reward term under the function's name.
 
-    return register
+        ``bounds`` are those of its parameters; ``trail`` names the parameter that tells how many steps it looks back.
+        """
+
+        def register(function: Function) -> Function:
+            _check_signature(function, ("context",))
+            self.rewards.add(RewardTerm(name=function.__name__, function=function, trail=trail, bounds=bounds or {}))
+            return function
+
+        return register
+
+    def _observation(
+        self,
+        group: str,
+        width: Width,
+        mirror: tuple[int, ...] | str,
+        bounds: Bounds | None,
+        sources: tuple[str, ...],
+    ) -> Callable[[Function], Function]:
+        def register(function: Function) -> Function:
+            _check_signature(function, sources)
+            term = ObservationTerm(
+                name=function.__name__, group=group, width=width, function=function, mirror=mirror, bounds=bounds or {}
+            )
+            self.observations.add(term)
+            return function
+
+        return register
 
 
 def _positional(function: Function) -> list[str]:
@@ -188,3 +194,8 @@ def _fits(value: object, annotation: Any) -> bool:
     if isinstance(value, int) and not isinstance(value, bool) and annotation in (float, float | None):
         return True
     return isinstance(value, annotation) and not (isinstance(value, bool) and annotation is not bool)
+
+
+NAV = Terms("navtask.nav")
+OBSERVATIONS, REWARDS = NAV.observations, NAV.rewards
+deployable, sim_only, reward = NAV.deployable, NAV.sim_only, NAV.reward
