@@ -19,6 +19,8 @@ OBSTACLES = wp.constant(0)
 PLACES = wp.constant(1)
 SCAN_NOISE = wp.constant(2)
 AGES = wp.constant(3)
+POSTURES = wp.constant(4)
+TARGETS = wp.constant(5)
 
 # Multipliers and Weyl constants of the paper.
 M0 = wp.constant(wp.uint64(0xD2511F53))

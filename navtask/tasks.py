@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # importing a definition is cheap: no torch, no engine
     from navtask.contract import VecTask
     from navtask.evaluation import Evaluator
 
-BUILT_IN = {"nav": "navtask.nav.task:Nav"}
+BUILT_IN = {"nav": "navtask.nav.task:Nav", "reach": "navtask.reach.task:Reach"}
 
 PLUGINS = "navtask.tasks"
 """Entry point group by which an installed package brings tasks of its own: name = "package.module:Class". A config can

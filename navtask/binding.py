@@ -1,0 +1,88 @@
+"""From a config's terms to functions: each bound to its parameters, observations to their sources as well."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+from navtask.config import ObservationTermConfig, RewardTermConfig, TaskConfig
+from navtask.contract import RewardSum
+from navtask.registry import ObservationTerm, Registry, RewardTerm
+
+MirrorMap = tuple[torch.Tensor, torch.Tensor]
+"""(index, sign): the mirrored vector is ``v[..., index] * sign``."""
+
+
+class ObservationGroups:
+    """The enabled terms of a config, by group."""
+
+    def __init__(self, registry: Registry[ObservationTerm], config: TaskConfig, *, privileged: bool = False):
+        self._terms: dict[str, list[tuple[ObservationTerm, int, Callable[..., torch.Tensor]]]] = {"policy": []}
+        if privileged:
+            self._terms["privileged"] = []
+        settings: Mapping[str, ObservationTermConfig] = config.observations
+        for name, setting in settings.items():
+            term = registry.get(name, "task.observations")
+            if setting.enabled and term.group in self._terms:
+                self._terms[term.group].append((term, term.width_for(config), _bound(term, setting.params)))
+
+    @property
+    def names(self) -> list[str]:
+        """Of the groups."""
+        return list(self._terms)
+
+    def width(self, group: str) -> int:
+        """Declared width of a group."""
+        return sum(width for _, width, _ in self._terms[group])
+
+    def layout(self, group: str) -> Iterator[tuple[ObservationTerm, int, int]]:
+        """Each term of a group with the place of its first value, and its width."""
+        start = 0
+        for term, width, _ in self._terms[group]:
+            yield term, start, width
+            start += width
+
+    def read(self, group: str, sensed: Any, truth: Any = None) -> torch.Tensor:
+        """(N, width) this instant's terms of a group, each checked against its declared width."""
+        values = []
+        for term, width, function in self._terms[group]:
+            value = function(sensed, truth)
+            if value.shape[1:] != (width,):
+                raise ValueError(f"observation term '{term.name}' returned {tuple(value.shape)}; declared (N, {width})")
+            values.append(value)
+        return torch.cat(values, dim=-1)
+
+    def mirror_map(self, group: str) -> MirrorMap:
+        """What a left-right reflection of the world does to a group, each (width,)."""
+        maps = [(start, term.mirror_map(width)) for term, start, width in self.layout(group)]
+        return torch.cat([start + index for start, (index, _) in maps]), torch.cat([sign for _, (_, sign) in maps])
+
+
+def _bound(term: ObservationTerm, params: dict[str, Any]) -> Callable[..., torch.Tensor]:
+    """The one place that hands a term its sources: a DEPLOYABLE one never sees the truth."""
+    if term.group == "policy":
+        return lambda sensed, truth: term.function(sensed, **params)
+    return lambda sensed, truth: term.function(sensed, truth, **params)
+
+
+def bind_rewards(
+    registry: Registry[RewardTerm], settings: Mapping[str, RewardTermConfig], device: torch.device
+) -> RewardSum:
+    """The weighted terms of a config."""
+    terms = [registry.get(name, "task.rewards") for name in settings]
+    return RewardSum(
+        names=list(settings),
+        terms=[partial(t.function, **s.params) for t, s in zip(terms, settings.values(), strict=True)],
+        weights=torch.tensor([float(s.weight) for s in settings.values()], device=device),
+    )
+
+
+def trail_length(registry: Registry[RewardTerm], settings: Mapping[str, RewardTermConfig]) -> int:
+    """How many steps of the robot's trail the terms of a config look back on."""
+    lengths = [0]
+    for name, setting in settings.items():
+        term = registry.get(name, "task.rewards")
+        if term.trail is not None:
+            lengths.append(setting.params.get(term.trail, term.default(term.trail)))
+    return max(lengths)

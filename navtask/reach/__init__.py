@@ -1,0 +1,1 @@
+"""A six-axis arm reaches a point."""

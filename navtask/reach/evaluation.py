@@ -1,0 +1,120 @@
+"""Frozen sets of targets, and what a policy is worth on them."""
+
+import hashlib
+from dataclasses import replace
+
+import torch
+
+from navtask import random
+from navtask.evaluation import FROZEN_SEED, Evaluator
+from navtask.reach.arm import build_model, forward_kinematics, inverse_kinematics
+from navtask.reach.config import ReachConfig, TargetsConfig
+from navtask.reach.env import ReachEnv
+from navtask.reach.targets import Targets
+from navtask.replay import Replay
+
+
+def hash_targets(targets: Targets) -> str:
+    """Tells two sets apart; to a tenth of a millimetre or milliradian, so that it doesn't depend on the last bit."""
+    digest = hashlib.sha256()
+    for name, tensor in targets.tensors().items():
+        digest.update(name.encode())
+        digest.update((tensor.double().cpu() * 1e4).round().to(torch.int64).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+class ReachEvaluator(Evaluator):
+    """The first ``num_rooms`` frozen targets of a kind, each with its start posture, under the task's own physics and
+    limits.
+
+    The rates of success and time-out sum to 1, but for arms whose state diverged. Metrics, times in s, lengths in m:
+
+    - ``spl``: success weighted by path length, l / max(p, l) (Anderson et al. 2018, arXiv:1807.06757). The shortest
+      length l is the straight line from the tool at the start to the target, a success within ``goal_radius`` of it: a
+      detour of that much is forgiven.
+    - ``time_to_goal``, ``path_length`` of the tool: of the successes.
+    - ``final_distance``: from the tool to the target at the end, over all.
+    - ``effort``, ``action_change``: mean over all of the episode's mean |a(t)|^2 and mean |a(t) - a(t-1)|^2.
+    """
+
+    shares = frozenset({"success_rate", "timeout_rate"})
+    env: ReachEnv
+
+    def __init__(
+        self,
+        config: ReachConfig,
+        targets: TargetsConfig,
+        num_rooms: int,
+        *,
+        device: str = "cpu",
+        backend: str = "mujoco_c",
+        threads: int = 1,
+    ):
+        env = ReachEnv(
+            replace(config, targets=targets),
+            num_envs=num_rooms,
+            seed=FROZEN_SEED,
+            stream=random.FROZEN,
+            device=device,
+            backend=backend,
+            threads=threads,
+            auto_reset=False,
+        )
+        super().__init__(env)
+        self._control_dt = config.control_dt
+        self.set_hash = hash_targets(env.targets)
+        _, miss = inverse_kinematics(env.targets.target)
+        self.unreachable_share = (miss >= config.goal_radius).double().mean().item()
+        self._straight = env.sensed.distance.cpu().double()
+
+    def configuration(self) -> torch.Tensor:  # noqa: D102
+        return self.env.sensed.joint_pos
+
+    def replay(self, room: int, outcome: str, configurations: torch.Tensor) -> Replay:
+        """Seen from the side, along the y axis."""
+        config = self.env.config
+        postures = configurations.cpu()
+        return Replay(
+            title=f"room {room}",
+            outcome=outcome,
+            model=build_model(config.physics_dt),
+            qpos=postures.numpy(),
+            trail=forward_kinematics(postures).numpy(),
+            goal=self.env.targets.target[room].cpu().numpy(),
+            goal_radius=config.goal_radius,
+            control_dt=config.control_dt,
+            extent=(-0.3, 0.7, 0.0, 1.0),
+            axes=(0, 2),
+        )
+
+    def _begin(self) -> None:
+        self._path, self._change, self._effort = torch.zeros(3, self.env.num_envs, device=self.env.device)
+
+    def _before_step(self) -> None:
+        self._tool = self.env.sensed.tool.clone()
+        self._action = self.env.episode.action.clone()
+
+    def _after_step(self, active: torch.Tensor) -> None:
+        env = self.env
+        self._path += active * (env.sensed.tool - self._tool).norm(dim=-1)
+        self._effort += active * env.episode.action.square().sum(-1)
+        # The first action has none before it that it could differ from.
+        differs = active & (env.episode.step > 1)
+        self._change += differs * (env.episode.action - self._action).square().sum(-1)
+
+    def _measured(self, success: torch.Tensor, timeout: torch.Tensor, steps: torch.Tensor) -> dict[str, torch.Tensor]:
+        path = self._path.cpu().double()
+
+        def of_successes(values: torch.Tensor) -> torch.Tensor:
+            return torch.where(success, values, torch.nan)
+
+        return {
+            "success_rate": success.double(),
+            "timeout_rate": timeout.double(),
+            "spl": success * self._straight / torch.maximum(path, self._straight),
+            "time_to_goal": of_successes(steps.double() * self._control_dt),
+            "path_length": of_successes(path),
+            "final_distance": self.env.sensed.distance.cpu().double(),
+            "effort": self._effort.cpu().double() / steps.clamp(min=1),
+            "action_change": self._change.cpu().double() / (steps - 1).clamp(min=1),
+        }
