@@ -261,6 +261,21 @@ def test_worlds_that_are_not_active_keep_everything(backend):
     assert same(worlds.now(), still, ~active)
 
 
+def test_worlds_that_stood_still_go_on_as_if_they_never_had(backend):
+    """Pressed into an obstacle, where the engine has more to remember than place and speed."""
+    worlds, twin = (Worlds(backend, 8, **FURNITURE) for _ in range(2))
+    still = torch.arange(8) % 2 == 0
+    for each in (worlds, twin):
+        each.put(each.everywhere, [0.0, 0.3, 0.0])
+        each.drive([1.5, 0.0, 2.0], steps=5)
+        assert each.physics.touching.all()
+    worlds.drive([-1.0, 1.0, 0.5], steps=5, active=~still)
+    for each in (worlds, twin):
+        each.drive([1.0, 0.2, -1.0], steps=3)
+    assert same(worlds.now(), twin.now(), still)
+    assert not same(worlds.now(), twin.now(), ~still)
+
+
 def test_results_depend_neither_on_threads_nor_on_the_number_of_worlds(backend):
     found = []
     for num, threads in ((32, 1), (32, 2), (32, 5), (8, 1), (1, 1)):
