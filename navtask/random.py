@@ -7,7 +7,7 @@ devices there are, nor on what other rooms drew.
 
 import warp as wp
 
-wp.config.quiet = True  # its banner belongs to no program that uses this package
+wp.config.log_level = wp.LOG_WARNING  # its banner belongs to no program that uses this package
 wp.set_module_options({"enable_backward": False})
 
 # Streams: frozen evaluation sets draw from one that training never touches, whatever its seed.
