@@ -1,0 +1,22 @@
+"""What a check found."""
+
+from dataclasses import dataclass
+
+PASS, FAIL, UNKNOWN = "pass", "fail", "could not tell"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of one check."""
+
+    check: str
+    verdict: str
+    """``pass``, ``fail`` or ``could not tell``."""
+    figure: str
+    """What was seen, with its number."""
+    look_at: str
+    """Where such a fault is usually found."""
+
+
+Outcome = tuple[str, str]
+"""Verdict and figure."""

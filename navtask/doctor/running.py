@@ -1,0 +1,159 @@
+"""Whether the environment runs at all as a vectorised environment must: sane numbers, repeatable, rooms apart."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from navtask.doctor.finding import FAIL, PASS, UNKNOWN, Finding, Outcome
+from navtask.doctor.patient import Copy, Driver, Instant, Patient, same
+
+STEPS = 260
+LARGEST = 1e3
+"""Of an observation's values; terms are of order one."""
+
+
+@dataclass
+class Drive:
+    """A long drive through all rooms: random actions over the whole range, some beyond it, and steady pushes."""
+
+    copy: Copy
+    first: torch.Tensor
+    """(N, W) the observation it began with."""
+    instants: list[Instant]
+
+    @classmethod
+    def of(cls, patient: Patient) -> "Drive":
+        """From the start on."""
+        copy = patient.copy()
+        driver = Driver(copy, patient.seed)
+        first, instants = copy.observe(), []
+        for step in range(STEPS):
+            action = driver.uniform() if step % 26 < 4 else driver.push()
+            instants.append(copy.step(3.0 * action if step % 26 == 0 else action))
+        return cls(copy, first, instants)
+
+
+def stress(patient: Patient, _before: Mapping[str, Finding]) -> Outcome:
+    """Actions over the whole range and beyond: shapes as declared, numbers finite and of a sane size."""
+    drive = patient.once(Drive.of)
+    copy, width = drive.copy, drive.first.shape[-1]
+    declared = _declared_width(copy)
+    if declared is not None and declared != width:
+        return FAIL, f"the observation is {width} wide, its terms declare {declared}"
+    room_steps = STEPS * copy.rooms
+    for name in ("observation", "reached", "reward", "done"):
+        shape = (copy.rooms, width) if name in ("observation", "reached") else (copy.rooms,)
+        told = "final_obs" if name == "reached" else name
+        for step, now in enumerate(drive.instants):
+            if getattr(now, name).shape != shape:
+                return FAIL, f"step {step + 1}: {told} is {tuple(getattr(now, name).shape)}, not {shape}"
+        bad = sum(int((~getattr(now, name).isfinite().view(copy.rooms, -1).all(-1)).sum()) for now in drive.instants)
+        if bad:
+            return FAIL, f"{told} not finite in {bad} of {room_steps} room-steps"
+    largest = max(now.reached.abs().max().item() for now in drive.instants)
+    if largest > LARGEST:
+        return FAIL, f"observation as large as {largest:.3g}"
+    dropped = copy.env.physics.pop_dropped() if hasattr(getattr(copy.env, "physics", None), "pop_dropped") else 0
+    if dropped:
+        return FAIL, f"contact buffers were full {dropped} times in {room_steps} room-steps"
+    diverged = _statistics(copy).get("Episode_Termination/diverged", 0.0)
+    if diverged:
+        return FAIL, f"{diverged:.1%} of the episodes ended with a state that is not finite"
+    return PASS, f"{room_steps} room-steps, largest observation {largest:.3g}"
+
+
+def _declared_width(copy: Copy) -> int | None:
+    if not hasattr(copy.env, "terms"):
+        return None
+    ends = [max((term.start + term.width for term in terms), default=0) for terms in copy.env.terms().values()]
+    return sum(ends)
+
+
+def _statistics(copy: Copy) -> Mapping[str, float]:
+    found: Mapping[str, float] = copy.env.pop_statistics() if hasattr(copy.env, "pop_statistics") else {}
+    return found
+
+
+def consistency(patient: Patient, _before: Mapping[str, Finding]) -> Outcome:
+    """Same seed, same first observation and rollout; another seed, others."""
+    if not patient.seeded:
+        return UNKNOWN, "takes no seed"
+    one, twin = patient.copy(), patient.copy()
+    other = patient.copy(seed=patient.seed + 1)
+    first = one.observe()
+    unequal = int((~same(first, twin.observe())).sum())
+    if unequal:
+        return FAIL, f"same seed: the first observation differs in {unequal} of {one.rooms} rooms"
+    alike = int(same(first, other.observe()).sum())
+    if alike > 0.1 * one.rooms:
+        return FAIL, f"another seed: the first observation is the same in {alike} of {one.rooms} rooms"
+    driver, steps = Driver(one, patient.seed), 60
+    for step in range(steps):
+        action = driver.push()
+        unequal = int((~alike_instants(one.step(action), twin.step(action))).sum())
+        if unequal:
+            return FAIL, f"same seed and actions: {unequal} of {one.rooms} rooms differ after {step + 1} steps"
+    return PASS, f"equal bit for bit over {steps} steps, {one.rooms} rooms"
+
+
+def alike_instants(one: Instant, other: Instant) -> torch.Tensor:
+    """(N,) bool: rooms in which two instants are the same."""
+    equal = same(one.observation, other.observation) & same(one.reached, other.reached)
+    return equal & same(one.reward, other.reward) & (one.done == other.done)
+
+
+def views(patient: Patient, _before: Mapping[str, Finding]) -> Outcome:
+    """What was returned is kept, and must be what it was after further steps and resets."""
+    copy = patient.copy()
+    driver = Driver(copy, patient.seed)
+    held = [
+        (f"get_observations() {name}", tensor, tensor.clone()) for name, tensor in _tensors(copy.env.get_observations())
+    ]
+    for step in range(6):
+        if step in (2, 4):
+            copy.leave(2)
+        action = driver.push()
+        observation, reward, done, extras = copy.raw_step(action)
+        named = {"observation": observation, "reward": reward, "done": done, "extras": extras}
+        held += [(name, tensor, tensor.clone()) for name, tensor in _tensors(named)]
+        copy.env.get_observations()
+    changed = sorted({name for name, tensor, value in held if not torch.equal(tensor.nan_to_num(), value.nan_to_num())})
+    if changed:
+        return FAIL, f"changed after it was returned: {', '.join(changed)}"
+    return PASS, f"{len(held)} returned tensors unchanged"
+
+
+def _tensors(tree: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(tree, torch.Tensor):
+        yield name, tree
+    elif hasattr(tree, "keys"):
+        for key in tree.keys():  # noqa: SIM118, a TensorDict iterates over its rows
+            yield from _tensors(tree[key], f"{name}.{key}" if name else str(key))
+
+
+def isolation(patient: Patient, before: Mapping[str, Finding]) -> Outcome:
+    """Actions that are not finite in one room: every other room must go on as if nothing had been."""
+    if before["reset consistency"].verdict != PASS:
+        return UNKNOWN, "copies of one seed are not alike"
+    clean, ill = patient.copy(), patient.copy()
+    driver = Driver(clean, patient.seed)
+    room = clean.rooms // 2
+    others = torch.arange(clean.rooms) != room
+    for step in range(12):
+        action = driver.push()
+        spoilt = action.clone()
+        if step in (2, 6):
+            spoilt[room] = torch.nan if step == 2 else torch.inf
+        one = clean.step(action)
+        try:
+            other = ill.step(spoilt)
+        except Exception as error:
+            return FAIL, f"a not-finite action in one room ends them all: {' '.join(str(error).split())[:80]}"
+        hit = int((~alike_instants(one, other) & others).sum())
+        if hit:
+            return FAIL, f"not-finite actions in 1 room change {hit} of the {clean.rooms - 1} others"
+    if not ill.observe()[room].isfinite().all():
+        return FAIL, "a room that was given a not-finite action never recovers"
+    return PASS, f"{clean.rooms - 1} rooms unmoved by not-finite actions in another"
