@@ -184,6 +184,8 @@ class PPO(RslPPO):
                 kls.append(kl)
                 rates.append(self._lr.clone())
                 sums += stats
+        # Of several processes each learns from the samples of all: rsl_rl merges counts, means and variances here, so
+        # that normalisers don't drift apart.
         self.actor.update_normalization(flat)
         if self._same_inputs and self.actor.obs_normalization and self.critic.obs_normalization:
             self.critic.obs_normalizer.load_state_dict(self.actor.obs_normalizer.state_dict())

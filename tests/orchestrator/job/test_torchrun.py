@@ -20,6 +20,7 @@ from orchestrator.config import Config
 from orchestrator.driver import Driver, NoRecorder
 from orchestrator.errors import UserError
 from orchestrator.job import spec
+from orchestrator.job.distributed import Processes
 from orchestrator.job.run import run_trial
 from orchestrator.launch.base import JOB, Exit
 from orchestrator.launch.local import LocalLauncher
@@ -181,6 +182,10 @@ class TestRefused:
     def test_rooms_that_cannot_be_shared_out(self, small_config):
         with pytest.raises(UserError, match=r"launcher\.nproc_per_node=3: expected a divisor of num_envs=16"):
             small_config("launcher.nproc_per_node=3")
+
+    def test_rooms_that_torchrun_cannot_share_out(self):
+        with pytest.raises(UserError, match="num_envs=16: expected a multiple of 3, the number of processes"):
+            Processes(world_size=3).share(16)
 
     def test_no_process_at_all(self, small_config):
         with pytest.raises(UserError, match=r"launcher\.nproc_per_node=0: expected at least 1"):
