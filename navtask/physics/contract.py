@@ -39,7 +39,8 @@ class Physics(ABC):
         self, mask: torch.Tensor, first: int, pos: torch.Tensor, size: torch.Tensor, quat: torch.Tensor
     ) -> None:
         """Move and resize the M geoms from index ``first`` on, in the masked worlds: pos and size (N, M, 3), quat
-        (N, M, 4). Felt from the next ``reset`` or ``step`` of that world on."""
+        (N, M, 4). Felt from the next ``reset`` or ``step`` of that world on. Boxes and cylinders of the world body,
+        turned about the vertical alone."""
 
     def pop_dropped(self) -> int:
         """How often a world ended a ``step`` or ``reset`` in which the engine, its buffers being full, may have dropped

@@ -147,8 +147,9 @@ class MujocoC(Physics):
         self._read = Recorded(self.device, (read_state, num_worlds, reading))
         self._read()
         self._mask = torch.zeros(num_worlds, dtype=torch.bool)
-        self._given: tuple[Any, ...] = (None,) * 4
         self._put: Recorded | None = None
+        self._given: tuple[Any, ...] = ()
+        """What ``_put`` was recorded for: a task gives the same tensors each time."""
 
     def step(self, ctrl: torch.Tensor, active: torch.Tensor | None = None) -> None:  # noqa: D102
         self._ctrl.copy_(ctrl)
@@ -170,7 +171,7 @@ class MujocoC(Physics):
         self, mask: torch.Tensor, first: int, pos: torch.Tensor, size: torch.Tensor, quat: torch.Tensor
     ) -> None:
         given = (first, pos, size, quat)
-        if any(a is not b for a, b in zip(given, self._given, strict=True)):
+        if self._put is None or any(a is not b for a, b in zip(given, self._given, strict=True)):
             self._put, self._given = self._record_put(*given), given
         self._mask.copy_(mask)
         self._put()
