@@ -169,6 +169,25 @@ class TrackingConfig:
 
 
 @dataclass(kw_only=True)
+class ObjectiveConfig:
+    """One of several objectives."""
+
+    direction: str = MISSING
+    """``maximize`` or ``minimize``."""
+    worst: float = MISSING
+    """What counts as the worst: told where the metric is undefined (no success, no time to goal), and the corner from
+    which the hypervolume is measured."""
+
+
+@dataclass(kw_only=True)
+class ConstraintConfig:
+    """Bounds of a metric that a trial must keep to."""
+
+    min: float | None = None
+    max: float | None = None
+
+
+@dataclass(kw_only=True)
 class SweepConfig:
     """A search over config values."""
 
@@ -176,12 +195,19 @@ class SweepConfig:
     """Of the study: its folder is ``<output_dir>/<name>``."""
     n_trials: int = MISSING
     """Trials of the whole study, the baseline (trial 0) among them."""
-    objective: str = MISSING
-    """A metric of the frozen evaluation, ``Eval/…``."""
+    objective: str | None = None
+    """A metric of the frozen evaluation, ``Eval/…``; or there are several ``objectives``."""
     direction: str = "maximize"
-    """``maximize`` or ``minimize``."""
+    """``maximize`` or ``minimize``, of ``objective``."""
+    objectives: dict[str, ObjectiveConfig] = field(default_factory=dict)
+    """Metric -> how it is judged, instead of ``objective``: the search then looks for the Pareto front."""
+    constraints: dict[str, ConstraintConfig] = field(default_factory=dict)
+    """Metric -> bounds. Trials that break one are never the best, nor on the front."""
     objective_window: int = 3
-    """The objective is the mean over this many last evaluations, since a policy wanders."""
+    """Objectives and constraints are means over this many last evaluations, since a policy wanders."""
+    seeds_per_trial: int = 1
+    """Trainings of each trial, with the seeds ``seed``, ``seed`` + 1, …: the study is told their mean. One that fails
+    fails the trial."""
     params: dict[str, Any] = field(default_factory=dict)
     """Config path -> values, in the grammar of ``orchestrator/search/space.py``."""
     space: str | None = None
@@ -199,6 +225,16 @@ class SweepConfig:
 
 
 @dataclass(kw_only=True)
+class ConfirmConfig:
+    """After a search: the best trials and the baseline once more, on seeds that the search never saw."""
+
+    top_k: int = MISSING
+    """How many of the best are compared with the baseline; 0: none, and the best is said to be unconfirmed."""
+    seeds: int = MISSING
+    """Trainings of each of them and of the baseline."""
+
+
+@dataclass(kw_only=True)
 class Config:
     """Everything."""
 
@@ -211,6 +247,7 @@ class Config:
     launcher: LauncherConfig = MISSING
     tracking: TrackingConfig = MISSING
     sweep: SweepConfig | None = None
+    confirm: ConfirmConfig = MISSING
     seed: int = MISSING
     """Of the training: equal seeds give equal runs on a CPU."""
     device: str = MISSING

@@ -47,9 +47,9 @@ def _meets_requirements(config: Config, driver: Driver) -> bool:
     """Whether a single run ended as well as it must; says so where it didn't."""
     met = True
     for metric, least in config.require.items():
-        for number in driver.status.views:
+        for view in driver.status.views.values():
             records = wal.read(
-                trial_folder(PROJECT / config.output_dir / config.experiment_name, number) / "metrics.jsonl"
+                trial_folder(PROJECT / config.output_dir / config.experiment_name, view.number) / "metrics.jsonl"
             )
             value = summarise([r.metrics[metric] for r in records if metric in r.metrics], 3)
             if value is None or not value >= least:

@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.config import DIRECTIONS, PROJECT, Config, check_name, world_of
+from orchestrator.config import PROJECT, Config, check_name, world_of
 from orchestrator.errors import UserError, nearest
-from orchestrator.job.spec import read
+from orchestrator.job.spec import RESULT, read
 from orchestrator.launch import base as launch
 from orchestrator.record.redact import redact
 from orchestrator.record.store import check_uri
@@ -53,12 +53,13 @@ def _check_sweep(config: Config, output: Path) -> Space:
         raise UserError(
             f"sweep.name={sweep.name}: expected another name than experiment_name's, the folder of single runs"
         )
-    for key, least in (("n_trials", 1), ("objective_window", 1), ("warm_start_top", 1)):
+    for key, least in (("n_trials", 1), ("objective_window", 1), ("warm_start_top", 1), ("seeds_per_trial", 1)):
         value = getattr(sweep, key)
         if value < least:
             raise UserError(f"sweep.{key}={value}: expected at least {least}")
-    if sweep.direction not in DIRECTIONS:
-        raise UserError(f"sweep.direction={sweep.direction}: expected one of {', '.join(DIRECTIONS)}")
+    if config.seed + sweep.seeds_per_trial > 2**31:
+        raise UserError(f"sweep.seeds_per_trial={sweep.seeds_per_trial}: seed={config.seed} leaves no room for as many")
+    _check_confirmation(config)
     if config.require:
         raise UserError("require: belongs to single runs; a sweep is judged by sweep.objective")
     study.check(sweep)
@@ -72,10 +73,27 @@ def _check_sweep(config: Config, output: Path) -> Space:
     return space
 
 
+def _check_confirmation(config: Config) -> None:
+    sweep, confirm = config.sweep, config.confirm
+    assert sweep is not None
+    if confirm.top_k < 0:
+        raise UserError(f"confirm.top_k={confirm.top_k}: expected at least 0")
+    if confirm.top_k > 0 and not 2 <= confirm.seeds <= 1000:
+        raise UserError(
+            f"confirm.seeds={confirm.seeds}: expected 2 to 1000: one training says nothing about the noise of the seed"
+        )
+    if confirm.top_k > 0 and sweep.objectives:
+        raise UserError(
+            f"confirm.top_k={confirm.top_k}: expected 0 with several objectives: a front has no one winner to confirm"
+        )
+
+
 def describe(plan: Plan, launcher: launch.Launcher) -> list[str]:
     """What ``dry_run`` prints: what would be run, where, and for how long."""
     config, folder = plan.config, plan.search.folder
     trials = "1 training" if plan.space is None else f"{plan.search.total} trials"
+    if config.sweep is not None and config.sweep.seeds_per_trial > 1:
+        trials += f" ({config.sweep.seeds_per_trial} seeds each)"
     lines = [
         f"{trials} of {config.algorithm.iterations} iterations, {config.num_envs} rooms ({world_of(config).name}), "
         f"evaluated every {config.evaluation.every} on {config.evaluation.num_rooms} frozen rooms "
@@ -85,11 +103,16 @@ def describe(plan: Plan, launcher: launch.Launcher) -> list[str]:
     ]
     if plan.space is not None and config.sweep is not None:
         today = plan.space.today(config)
-        lines.append(f"to {config.sweep.direction} {config.sweep.objective} over")
+        judge = objective.Judge(config)
+        lines.append(f"to {' and '.join(f'{o.direction} {o.metric}' for o in judge.objectives)} over")
         width = max((len(d.path) for d in plan.space.dimensions), default=0)
         lines += [f"  {d.path:<{width}}  {d.text}  (today {today[d.path]})" for d in plan.space.dimensions]
         if config.sweep.space:
             lines.append(f"  and what {config.sweep.space} adds")
+        if judge.constraints:
+            lines.append(f"keeping {' and '.join(str(constraint) for constraint in judge.constraints)}")
+        if config.confirm.top_k:
+            lines.append(f"then the best {config.confirm.top_k} and the baseline on {config.confirm.seeds} fresh seeds")
     lines.append(_how_long(plan, launcher))
     return lines
 
@@ -97,7 +120,7 @@ def describe(plan: Plan, launcher: launch.Launcher) -> list[str]:
 def _how_long(plan: Plan, launcher: launch.Launcher) -> str:
     """From trainings of the same size that lie in the folder; nobody can know otherwise."""
     seconds = []
-    for folder in sorted(plan.search.folder.glob("trial_*"))[-20:]:
+    for folder in sorted(file.parent for file in plan.search.folder.rglob(RESULT))[-20:]:
         result = read_result(folder)
         if result is not None and result.get("status") == "finished":
             try:
@@ -110,6 +133,9 @@ def _how_long(plan: Plan, launcher: launch.Launcher) -> str:
     if not seconds:
         return "for how long is known once the first training has ended"
     typical = sum(seconds) / len(seconds)
-    return (
-        f"for about {typical * math.ceil(plan.search.total / launcher.slots) / 60:.0f} min ({typical:.0f} s a training)"
-    )
+    config, trainings = plan.config, plan.search.total
+    if config.sweep is not None:
+        trainings *= config.sweep.seeds_per_trial
+        trainings += (config.confirm.top_k + 1) * config.confirm.seeds if config.confirm.top_k else 0
+    minutes = typical * math.ceil(trainings / launcher.slots) / 60
+    return f"for about {minutes:.0f} min ({typical:.0f} s a training)"

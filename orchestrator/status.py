@@ -1,13 +1,15 @@
 """What there is to see of a search while it runs."""
 
+import math
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 
 @dataclass
 class View:
-    """A trial as people see it."""
+    """A trial as people see it, all its trainings together."""
 
     number: int
     total: int
@@ -24,6 +26,12 @@ class View:
     """Monotonic; None for a trial of an earlier driver."""
     seconds: float | None = None
     """That it took."""
+    runs: int = 1
+    """Trainings, with a seed each."""
+    confirms: bool = False
+    """Trained again, on fresh seeds."""
+    values: tuple[float, ...] = ()
+    """Where there are several objectives."""
 
 
 class Screen(Protocol):
@@ -44,32 +52,54 @@ class Status:
     """Everything that there is to see."""
 
     total: int
+    """Trials of the search."""
     slots: int
     objective: str
+    """Several with commas between them."""
     direction: str
-    views: dict[int, View] = field(default_factory=dict)
+    runs: int = 1
+    """Trainings of a trial."""
+    confirmations: int = 0
+    """Trials that are trained again on fresh seeds."""
+    fresh_seeds: int = 0
+    """With how many."""
+    views: dict[str, View] = field(default_factory=dict)
+    """By the trial's name."""
     baseline: float | None = None
     best: tuple[int, float] | None = None
-    """Trial and objective."""
+    """Trial and objective, among those that break no constraint."""
+    findings: Sequence[str] = ()
+    """What the search has come to, when all is done."""
+    again: tuple[str, str] | None = None
+    """Whose config lies ready to be trained again, and by which override."""
+    verdicts: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    """Folder of a training that has ended -> code -> level and words of what its curves show."""
     preparing: bool = True
     stopping: bool = False
 
-    def ended(self) -> list[View]:
+    def ended(self, confirms: bool = False) -> list[View]:
         """Trials that count as done."""
-        return [view for view in self.views.values() if view.state in ("finished", "pruned", "failed")]
+        done = ("finished", "pruned", "failed")
+        return [view for view in self.views.values() if view.state in done and view.confirms == confirms]
+
+    def trainings_left(self) -> float:
+        """Of search and confirmation; one under way counts by what is left of it."""
+        live = [v for v in self.views.values() if v.state in ("starting", "running", "stopping")]
+        begun = [len(self.ended(confirms)) + sum(v.confirms == confirms for v in live) for confirms in (False, True)]
+        to_come = max(0, self.total - begun[0]) * self.runs + max(0, self.confirmations - begun[1]) * self.fresh_seeds
+        return to_come + sum(v.runs * (1 - v.step / v.total) for v in live)
 
     def time_left(self) -> float | None:
         """Seconds, estimated from the trials of this driver; None as long as there is nothing to go by."""
         now = time.monotonic()
-        took = [v.seconds for v in self.ended() if v.seconds is not None and v.state == "finished"]
-        live = [v for v in self.views.values() if v.state in ("starting", "running") and v.began is not None]
-        for view in live:
-            if view.step >= 0.1 * view.total and view.began is not None:
-                took.append((now - view.began) * view.total / view.step)
+        took = []
+        for view in self.views.values():
+            at_once = min(view.runs, self.slots) / view.runs  # a trial of several trainings has several slots
+            if view.state == "finished" and view.seconds is not None:
+                took.append(view.seconds * at_once)
+            elif view.state in ("starting", "running") and view.began is not None and view.step >= 0.1 * view.total:
+                took.append((now - view.began) * view.total / view.step * at_once)
         if not took:
             return None
-        typical = sum(took) / len(took)
-        work = sum(typical * (1 - v.step / v.total) for v in live) + typical * (
-            self.total - len(self.ended()) - len(live)
-        )
-        return max(0.0, work / max(1, min(self.slots, self.total - len(self.ended()))))
+        left = self.trainings_left()
+        return max(0.0, left * sum(took) / len(took) / max(1, min(self.slots, math.ceil(left))))

@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.report.diagnosis import summarise
 from orchestrator.status import Screen, Status, View
 
 REFRESH, REPORT = 1.0, 30.0
@@ -40,7 +41,7 @@ class TableScreen:
 
     def show(self, status: Status) -> None:
         """See Screen."""
-        states = f"{[(v.number, v.state) for v in status.views.values()]}{status.preparing}{status.stopping}"
+        states = f"{[(name, v.state) for name, v in status.views.items()]}{status.preparing}{status.stopping}"
         now = time.monotonic()
         if states == self._states and now - self._drawn < REFRESH:
             return
@@ -82,16 +83,18 @@ class TableScreen:
         style = _STYLE.get(view.state, "")
         done = view.total if view.state == "finished" else view.step
         bar = ProgressBar(total=view.total, completed=done, width=24, complete_style=style or "cyan")
-        best = status.best is not None and status.best[0] == view.number
+        best = _is_best(status, view)
         remark = ["baseline"] if view.number == 0 and status.total > 1 else []
         remark += ["best"] if best and status.total > 1 else []
+        remark += [f"confirmation, {view.runs} fresh seeds"] if view.confirms else []
+        remark += [f"{view.runs} seeds"] if view.runs > 1 and not view.confirms else []
         remark += [view.reason] if view.reason else []
         table.add_row(
             str(view.number),
             Text(view.state, style=style),
             bar,
             _number(view.success),
-            Text(_number(view.value), style="bold green" if best else ""),
+            Text(_result(view), style="bold green" if best else ""),
             Text(", ".join(remark), style="dim"),
         )
 
@@ -102,7 +105,7 @@ class PlainScreen:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._lock = threading.Lock()
-        self._states: dict[int, str] = {}
+        self._states: dict[str, str] = {}
         self._reported = self._began = time.monotonic()
         self._told_of: set[str] = set()
 
@@ -112,15 +115,15 @@ class PlainScreen:
             if getattr(status, what) and what not in self._told_of:
                 self._told_of.add(what)
                 self.note(line)
-        for view in sorted(status.views.values(), key=lambda v: v.number):
-            if self._states.get(view.number) != view.state:
-                self._states[view.number] = view.state
+        for name, view in sorted(status.views.items(), key=lambda item: _order(item[1])):
+            if self._states.get(name) != view.state:
+                self._states[name] = view.state
                 if view.state != "starting":
                     self.note(self._event(status, view))
         if time.monotonic() - self._reported >= REPORT:
             self._reported = time.monotonic()
             live = [v for v in status.views.values() if v.state == "running"]
-            parts = [f"trial {v.number} at {v.step}/{v.total}, success {_number(v.success)}" for v in live]
+            parts = [f"{_name(v)} at {v.step}/{v.total}, success {_number(v.success)}" for v in live]
             self.note("; ".join([*parts, _headline(status, time.monotonic() - self._began)]))
 
     def note(self, line: str) -> None:
@@ -133,11 +136,12 @@ class PlainScreen:
         """See Screen."""
 
     def _event(self, status: Status, view: View) -> str:
-        name = f"trial {view.number}" + (" (baseline)" if view.number == 0 and status.total > 1 else "")
+        name = _name(view) + (" (baseline)" if view.number == 0 and status.total > 1 else "")
         if view.state == "finished":
-            best = status.best is not None and status.best[0] == view.number and view.number > 0
+            best = _is_best(status, view) and view.number > 0
+            remark = f", {view.reason}" if view.reason else ", the best so far" if best else ""
             return (
-                f"{name} finished: {status.objective} {_number(view.value)}{', the best so far' if best else ''}; "
+                f"{name} finished: {status.objective} {_result(view)}{remark}; "
                 f"{_headline(status, time.monotonic() - self._began)}"
             )
         return f"{name} {view.state}" + (f": {view.reason}" if view.reason else "")
@@ -145,22 +149,42 @@ class PlainScreen:
 
 def _choose(status: Status, room: int) -> tuple[list[View], int]:
     """The trials to show where not all fit: live ones, the baseline, the best, and the latest that ended."""
-    views = sorted(status.views.values(), key=lambda v: v.number)
+    views = sorted(status.views.values(), key=_order)
     if len(views) <= room:
         return views, 0
     ended = ("finished", "pruned", "failed")
-    must = {0, status.best[0] if status.best else 0} | {v.number for v in views if v.state not in ended}
+    kept = [v for v in views if v.state not in ended or (not v.confirms and v.number == 0) or _is_best(status, v)]
     for view in reversed(views):
-        if len(must) >= room:
+        if len(kept) >= room:
             break
-        must.add(view.number)
-    return [v for v in views if v.number in must], len(views) - len(must)
+        if all(view is not other for other in kept):
+            kept.append(view)
+    return sorted(kept, key=_order), len(views) - len(kept)
+
+
+def _order(view: View) -> tuple[bool, int]:
+    return view.confirms, view.number
+
+
+def _is_best(status: Status, view: View) -> bool:
+    return status.best is not None and status.best[0] == view.number and not view.confirms
+
+
+def _name(view: View) -> str:
+    return f"confirmation of trial {view.number}" if view.confirms else f"trial {view.number}"
+
+
+def _result(view: View) -> str:
+    return _number(view.value) if not view.values else " ".join(_number(value) for value in view.values)
 
 
 def _headline(status: Status, elapsed: float) -> str:
     parts = []
     if status.total > 1:
         parts.append(f"{len(status.ended())} of {status.total} trials")
+    confirmed = len(status.ended(confirms=True))
+    if status.confirmations and len(status.ended()) >= status.total:
+        parts.append(f"{confirmed} of {status.confirmations} confirmations")
     if status.best is not None and status.total > 1:
         against = f" (baseline {status.baseline:.3f})" if status.baseline is not None else ""
         parts.append(f"best {status.objective} {status.best[1]:.3f} in trial {status.best[0]}{against}")
@@ -170,7 +194,7 @@ def _headline(status: Status, elapsed: float) -> str:
         parts.append("importing what jobs need")
     elif status.stopping:
         parts.append("stopping")
-    elif left is not None and len(status.ended()) < status.total:
+    elif left is not None and (len(status.ended()) < status.total or confirmed < status.confirmations):
         parts.append(f"about {_duration(left)} left")
     return " · ".join(parts)
 
@@ -199,13 +223,16 @@ def summary(status: Status, folder: Path, tracking: str | None, is_sweep: bool) 
                 yield f"  best (trial {number})  {status.objective} {value:.4f}  ({sign:+.4f})"
             else:
                 yield f"  best (trial {number})  {status.objective} {value:.4f}"
-            yield "  one training each: a difference within the noise of the seed is none"
+        yield from status.findings
+        if status.again is not None:
+            whose, override = status.again
             python = _short(Path(sys.executable))
-            yield f"train the best again: {python} -m orchestrator --config-dir {_short(folder)} +best=config"
+            yield f"train {whose} again: {python} -m orchestrator --config-dir {_short(folder)} {override}"
     else:
         for view in status.views.values():
             result = f": {status.objective} {view.value:.4f}" if view.value is not None else ""
             yield f"run {view.number} {view.state}{result}" + (f": {view.reason}" if view.reason else "")
+    yield from summarise(list(status.verdicts.values()))
     yield f"files: {_short(folder)}"
     yield (
         f"curves: {_beside_python('tensorboard')} --logdir {_short(folder)}"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.record.redact import redact
-from orchestrator.record.run import Outcome, ShippedRun, Update
+from orchestrator.record.run import Champion, Outcome, ShippedRun, Update
 from orchestrator.record.store import Store
 
 SHIP_EVERY = 5.0
@@ -79,7 +79,7 @@ class Recorder:
         self._ship_every = ship_every
         self._tell_line = tell
         self._study: ShippedRun | None = None
-        self._trials: dict[int, ShippedRun] = {}
+        self._trials: dict[int | str, ShippedRun] = {}
         self._order: list[ShippedRun] = []
         self._folders: dict[str, Path] = {}
         self._set_aside: dict[str, str] = {}
@@ -103,9 +103,27 @@ class Recorder:
             self._study.update(Update(tags=tags or {}, artifacts=tuple(artifacts)))
         self._wake.set()
 
+    def update_study(
+        self,
+        *,
+        tags: Mapping[str, Any] | None = None,
+        metrics: Mapping[str, Mapping[int, float]] | None = None,
+        artifacts: Sequence[Path] = (),
+    ) -> None:
+        """Add tags, metrics (name -> step -> value) and files to the parent run of a sweep that has been started."""
+        assert self._study is not None
+        self._study.update(Update(tags=tags or {}, metrics=metrics or {}, artifacts=tuple(artifacts)))
+        self._wake.set()
+
+    def name_champion(self, key: int | str, model: str, why: str) -> None:
+        """Make a trial's policy the version of the registered model ``model`` that has the alias ``champion``."""
+        assert self._study is not None
+        self._study.update(Update(champion=Champion(self._trials[key], model, why)))
+        self._wake.set()
+
     def start_trial(
         self,
-        number: int,
+        key: int | str,
         folder: Path,
         uid: str,
         *,
@@ -117,15 +135,21 @@ class Recorder:
     ) -> None:
         """Open a trial's run and follow `folder/metrics.jsonl`. Reopens a run that had ended.
 
-        `config` is the resolved config as plain mappings: it becomes the params, flat; `searched` those of it that are
-        searched, by config path. Values of tags may be any scalar; None leaves a tag out. `artifacts` are files.
+        `key` is what the other methods know it by. `config` is the resolved config as plain mappings: it becomes the
+        params, flat; `searched` those of it that are searched, by config path. Values of tags may be any scalar; None
+        leaves a tag out. `artifacts` are files.
         """
         update = Update(tags or {}, config or {}, searched or {}, tuple(artifacts))
         with self._lock:
-            run = self._trials.get(number)
+            run = self._trials.get(key)
             if run is None or run.uid != uid:
-                run = ShippedRun(uid, name or f"trial_{number:04d}", self._study, folder / "metrics.jsonl")
-                self._trials[number] = run
+                run = ShippedRun(
+                    uid,
+                    name or (f"trial_{key:04d}" if isinstance(key, int) else key),
+                    self._study,
+                    folder / "metrics.jsonl",
+                )
+                self._trials[key] = run
                 self._order.append(run)
             run.update(update)
             self._folders[run.uid] = folder
@@ -133,14 +157,14 @@ class Recorder:
                 (folder / UNRECORDED).touch()
         self._wake.set()
 
-    def tag_trial(self, number: int, tags: Mapping[str, Any], artifacts: Sequence[Path] = ()) -> None:
+    def tag_trial(self, key: int | str, tags: Mapping[str, Any], artifacts: Sequence[Path] = ()) -> None:
         """Add tags and files to a live trial."""
-        self._trials[number].update(Update(tags=tags, artifacts=tuple(artifacts)))
+        self._trials[key].update(Update(tags=tags, artifacts=tuple(artifacts)))
         self._wake.set()
 
     def end_trial(
         self,
-        number: int,
+        key: int | str,
         outcome: Outcome,
         *,
         tags: Mapping[str, Any] | None = None,
@@ -151,12 +175,12 @@ class Recorder:
 
         finished → FINISHED, failed → FAILED, pruned and interrupted → KILLED, the latter with the tag `interrupted`.
         """
-        self._trials[number].update(Update(tags or {}, artifacts=tuple(artifacts), policy=policy, outcome=outcome))
+        self._trials[key].update(Update(tags or {}, artifacts=tuple(artifacts), policy=policy, outcome=outcome))
         self._wake.set()
 
-    def run_id(self, number: int) -> str | None:
+    def run_id(self, key: int | str) -> str | None:
         """Return MLflow's id of a trial's run; None until it is known."""
-        run = self._trials.get(number)
+        run = self._trials.get(key)
         return run.run_id if run else None
 
     def close(self, outcome: Outcome, timeout: float, *, tags: Mapping[str, Any] | None = None) -> Report:

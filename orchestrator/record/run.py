@@ -12,13 +12,14 @@ import functools
 import getpass
 import math
 import tempfile
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from orchestrator.record import fields, model, wal
+from orchestrator.record import fields, model, registry, wal
 from orchestrator.record.redact import redact
 from orchestrator.record.store import Store
 
@@ -42,6 +43,15 @@ class ParentMissingError(Exception):
 
 
 @dataclass(frozen=True)
+class Champion:
+    """A run whose policy is to be a version of a registered model, with the alias ``champion``."""
+
+    run: "ShippedRun"
+    model: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Update:
     """Something that the driver wants of a run. Applying it again changes nothing."""
 
@@ -51,6 +61,9 @@ class Update:
     artifacts: Sequence[Path] = ()
     policy: Path | None = None
     """A ``policy.npz``, to be kept as a model in MLflow's format as well."""
+    metrics: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    """Name -> step -> value, beside what a log brings."""
+    champion: Champion | None = None
     outcome: Outcome | None = None
     """None: the run is live."""
 
@@ -158,6 +171,12 @@ class ShippedRun:
             _log_artifact(client, run_id, path)
         if update.policy is not None and update.policy.is_file():
             _log_model(client, run_id, update.policy)
+        self._log_metrics(store, update.metrics)
+        if update.champion is not None:
+            update.champion.run.sync(store)
+            registry.name_champion(
+                client, _known(update.champion.run.run_id), update.champion.model, update.champion.why
+            )
         if update.outcome:
             client.set_terminated(run_id, status=_STATUS[update.outcome])
             self._running = False
@@ -180,6 +199,19 @@ class ShippedRun:
             part = new[start : start + size]
             store.client.log_batch(_known(self.run_id), params=part, tags=labels[start : start + size])
             self._held_params.update(param.key for param in part)
+
+    def _log_metrics(self, store: Store, metrics: Mapping[str, Mapping[int, float]]) -> None:
+        """Log what MLflow doesn't hold yet, or holds otherwise."""
+        from mlflow.entities import Metric
+
+        now = round(time.time() * 1000)
+        new = []
+        for name, by_step in ((fields.legal_key(name), by_step) for name, by_step in metrics.items()):
+            held = {point.step: point.value for point in store.client.get_metric_history(_known(self.run_id), name)}
+            finite = ((step, value) for step, value in by_step.items() if math.isfinite(value))
+            new += [Metric(name, value, now, step) for step, value in finite if held.get(step) != value]
+        for start in range(0, len(new), fields.BATCH_METRICS):
+            store.client.log_batch(_known(self.run_id), metrics=new[start : start + fields.BATCH_METRICS])
 
     def _ship(self, store: Store) -> None:
         """Send what the log has gained, in batches of whole records: all of a step is in MLflow, or nothing of it."""

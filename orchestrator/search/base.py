@@ -1,28 +1,72 @@
 """What the driver asks for trials: a sweep's study, or the one trial of a single run."""
 
 import json
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.job.spec import RESULT, TrialSpec, write_aside
+from orchestrator.job.spec import METRICS, RESULT, TrialSpec, write_aside
+from orchestrator.record import wal
+from orchestrator.search.objective import Judge, Score, mean_score
+
+CONFIRM = "confirm"
+"""The folder of confirmations, in a study's."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Something to be found out: how good a config is, by one training or by several with other seeds."""
+
+    number: int
+    """Of the study's trial whose config it is."""
+    runs: tuple[TrialSpec, ...]
+    """The trainings; none where the config couldn't be made."""
+    confirms: bool = False
+    """Not part of the search: it is trained again, on fresh seeds."""
+
+    @property
+    def name(self) -> str:
+        """Its folder, within the search's."""
+        return str(trial_folder(Path(CONFIRM) if self.confirms else Path(), self.number))
 
 
 @dataclass(frozen=True)
 class Ended:
     """A trial that has ended."""
 
-    number: int
+    trial: Trial
     state: str
     """``finished``, ``pruned`` or ``failed``."""
-    value: float | None
-    """The objective; of a pruned one, where it stood."""
-    reason: str | None
-    spec: TrialSpec | None
-    """None: it came to nothing before it had a folder."""
+    score: Score | None
+    """The mean of its trainings; of a pruned one, where it stood."""
+    reason: str | None = None
+    spread: tuple[float, ...] = ()
+    """Standard deviation of each objective between the trainings."""
+
+
+@dataclass(frozen=True)
+class Champion:
+    """A training whose policy is to be known by name."""
+
+    run: TrialSpec
+    why: str
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a search has come to, when all is done."""
+
+    lines: Sequence[str] = ()
+    """For people."""
+    tags: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    """Name -> trial -> value."""
+    files: Sequence[Path] = ()
+    champion: Champion | None = None
+    again: tuple[str, str] | None = None
+    """Whose config lies ready to be trained again, and by which override: ``("the winner", "+best=config")``."""
 
 
 class Search(ABC):
@@ -46,29 +90,40 @@ class Search(ABC):
     def open(self) -> None:
         """Create the folder or go on with it; lock out other drivers. Raises UserError, having changed nothing."""
 
+    reports_runs: bool = False
+    """Whether ``report`` is told how each training came out, at the index of its seed, and not how the trial stands."""
+
     @abstractmethod
     def ended(self) -> Sequence[Ended]:
-        """Trials that have ended, by number."""
+        """Trials that have ended, by number, and what was confirmed."""
+
+    def confirmations(self) -> int:
+        """Trials that are to be trained on fresh seeds, as far as is known."""
+        return 0
 
     def unrecorded(self) -> Sequence[Ended]:
         """Trials outside this search, ended under an earlier driver whose tracking server was away at the end."""
         return ()
 
     @abstractmethod
-    def unfinished(self) -> Sequence[TrialSpec]:
+    def unfinished(self) -> Sequence[Trial]:
         """Trials that were begun and have not ended: these go on first."""
 
     @abstractmethod
-    def next(self) -> TrialSpec | None:
-        """A new trial, its folder written; None when there are enough."""
+    def next(self) -> Trial | None:
+        """A new trial, the folders of its trainings written. None: there are enough, or others must end before."""
 
     @abstractmethod
-    def report(self, number: int, step: int, value: float) -> bool:
-        """Note how a trial stands; whether it should be stopped."""
+    def report(self, trial: Trial, step: int, value: float) -> bool:
+        """Note how a trial stands in its only objective; whether it should be stopped."""
 
     @abstractmethod
-    def tell(self, number: int, state: str, value: float | None, reason: str | None) -> None:
+    def tell(self, ended: Ended) -> None:
         """Note how a trial ended. Telling twice is once."""
+
+    def conclude(self) -> Findings:
+        """When ``next`` has no more and all have ended: what came of it. May be asked again, and says the same."""
+        return Findings()
 
     @abstractmethod
     def close(self) -> None:
@@ -78,6 +133,35 @@ class Search(ABC):
 def trial_folder(folder: Path, number: int) -> Path:
     """Where a trial lives."""
     return folder / f"trial_{number:04d}"
+
+
+def run_folders(folder: Path, seeds: Sequence[int]) -> list[Path]:
+    """Where a trial's trainings live: one alone is the trial's own folder, but for a confirmation."""
+    if len(seeds) == 1 and folder.parent.name != CONFIRM:
+        return [folder]
+    return [folder / f"seed_{seed}" for seed in seeds]
+
+
+def ended_by_runs(trial: Trial, results: Sequence[Mapping[str, Any]], judge: Judge) -> Ended:
+    """How a trial came out all of whose trainings have ended. One that failed is never averaged away."""
+    outcomes = list(zip(trial.runs, results, strict=True))
+    for status in ("failed", "pruned"):
+        for run, result in outcomes:
+            if result.get("status") == status:
+                return Ended(trial, status, None, _of_seed(trial, run, str(result.get("reason") or "no reason given")))
+    scores = []
+    for run in trial.runs:
+        score = judge.score(wal.read(run.folder / METRICS))
+        if score is None:
+            measured = " and ".join(objective.metric for objective in judge.objectives)
+            return Ended(trial, "failed", None, _of_seed(trial, run, f"{measured} was never measured"))
+        scores.append(score)
+    mean, spread = mean_score(scores)
+    return Ended(trial, "finished", mean, None, spread if len(scores) > 1 else ())
+
+
+def _of_seed(trial: Trial, run: TrialSpec, reason: str) -> str:
+    return f"{reason} (seed {run.seed})" if len(trial.runs) > 1 else reason
 
 
 def read_result(folder: Path) -> Mapping[str, Any] | None:
@@ -94,10 +178,3 @@ def read_result(folder: Path) -> Mapping[str, Any] | None:
 def write_result(folder: Path, status: str, reason: str) -> None:
     """Say how a trial ended whose job could not: pruned, or dead too often."""
     write_aside(folder / RESULT, json.dumps({"status": status, "reason": reason}) + "\n")
-
-
-def better(direction: str, value: float, than: float | None) -> bool:
-    """Whether ``value`` is the better objective. Nothing beats nothing, and NaN beats nothing."""
-    if math.isnan(value):
-        return False
-    return than is None or (value > than if direction == "maximize" else value < than)

@@ -1,31 +1,192 @@
-"""What a trial is judged by: a metric that doesn't depend on what is searched."""
+"""What a trial is judged by: metrics that don't depend on what is searched."""
 
-import re
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from orchestrator.config import Config, task_of
+from orchestrator.config import DIRECTIONS, Config, task_of
 from orchestrator.errors import UserError, nearest
+from orchestrator.record.wal import Record
+
+SUCCESS = "Eval/success_rate"
+"""Every task has it: what a single run is judged by, and what the table shows of every trial."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A metric that should be large, or small."""
+
+    metric: str
+    direction: str
+    worst: float | None
+    """Told where the metric is undefined, and the corner of the hypervolume; None: an undefined one fails the trial."""
+
+    @property
+    def sign(self) -> float:
+        """What to multiply a value by for more to be better."""
+        return 1.0 if self.direction == "maximize" else -1.0
+
+    def better(self, value: float, than: float | None) -> bool:
+        """Whether ``value`` is the better one. Nothing beats nothing, and NaN beats nothing."""
+        return not math.isnan(value) and (than is None or self.sign * value > self.sign * than)
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """Bounds that a metric must keep to."""
+
+    metric: str
+    low: float
+    high: float
+
+    def violation(self, value: float) -> float:
+        """By how much a bound is broken; 0 or less where none is. What is undefined breaks it without measure."""
+        return math.inf if math.isnan(value) else max(value - self.high, self.low - value)
+
+    def __str__(self) -> str:
+        at_least = f"{self.metric} >= {self.low:g}" if math.isfinite(self.low) else ""
+        at_most = f"{self.metric} <= {self.high:g}" if math.isfinite(self.high) else ""
+        return " and ".join(part for part in (at_least, at_most) if part)
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a training, or several together, came to."""
+
+    values: tuple[float, ...]
+    """One for each objective."""
+    bounded: tuple[float, ...] = ()
+    """The metric of each constraint; nan where it is undefined."""
+
+
+class Judge:
+    """Gives scores by the objectives and constraints of a config."""
+
+    def __init__(self, config: Config) -> None:
+        sweep = config.sweep
+        self.objectives: tuple[Objective, ...] = (Objective(SUCCESS, "maximize", None),)
+        self.constraints: tuple[Constraint, ...] = ()
+        self.window = 3
+        """A score is the mean over so many last measurements: a policy wanders."""
+        if sweep is not None:
+            several = tuple(Objective(name, o.direction, o.worst) for name, o in sweep.objectives.items())
+            self.objectives = several or (Objective(sweep.objective or SUCCESS, sweep.direction, None),)
+            self.constraints = tuple(
+                Constraint(name, -math.inf if c.min is None else c.min, math.inf if c.max is None else c.max)
+                for name, c in sweep.constraints.items()
+            )
+            self.window = sweep.objective_window
+
+    @property
+    def one(self) -> Objective | None:
+        """The only objective; None where there are several."""
+        return self.objectives[0] if len(self.objectives) == 1 else None
+
+    def score(self, records: Iterable[Record]) -> Score | None:
+        """Of one training's log. None: an objective without a ``worst`` was never measured."""
+        records = list(records)
+        values = []
+        for objective in self.objectives:
+            value = self._measure(records, objective.metric, objective.worst)
+            if value is None:
+                return None
+            values.append(value)
+        bounded = (self._measure(records, c.metric, math.nan) for c in self.constraints)
+        return Score(tuple(values), tuple(math.nan if value is None else value for value in bounded))
+
+    def _measure(self, records: Sequence[Record], metric: str, undefined: float | None) -> float | None:
+        """The mean of the last values. ``undefined`` stands for one that an evaluation lacks; None leaves it out."""
+        if undefined is None:
+            values = [r.metrics[metric] for r in records if not math.isnan(r.metrics.get(metric, math.nan))]
+        else:
+            kind = metric.partition("/")[0] + "/"
+            measured = [r.metrics for r in records if any(name.startswith(kind) for name in r.metrics)]
+            values = [metrics.get(metric, undefined) for metrics in measured]
+            values = [undefined if math.isnan(value) else value for value in values]
+        return summarise(values, self.window)
+
+    def broken(self, score: Score) -> list[str]:
+        """The constraints that a score breaks, with what it came to."""
+        pairs = zip(self.constraints, score.bounded, strict=False)
+        return [
+            f"{constraint} ({'undefined' if math.isnan(value) else f'{value:.3f}'})"
+            for constraint, value in pairs
+            if constraint.violation(value) > 0
+        ]
+
+
+def mean_score(scores: Sequence[Score]) -> tuple[Score, tuple[float, ...]]:
+    """Of several trainings: the mean, and each objective's standard deviation between them (0 of one)."""
+    values = [[score.values[i] for score in scores] for i in range(len(scores[0].values))]
+    bounded = [[score.bounded[i] for score in scores] for i in range(len(scores[0].bounded))]
+    mean = Score(tuple(math.fsum(v) / len(v) for v in values), tuple(math.fsum(b) / len(b) for b in bounded))
+    return mean, tuple(_deviation(v) for v in values)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    if len(values) < 2:
+        return 0.0
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def check(config: Config, moves_rewards: bool) -> None:
-    """Raise UserError, with the reason, when ``sweep.objective`` can't judge this sweep's trials."""
+    """Raise UserError, with the reason, when objectives and constraints can't judge this sweep's trials."""
     sweep = config.sweep
     assert sweep is not None
-    name = sweep.objective
-    known = known_metrics(config)
-    if moves_rewards and not name.startswith("Eval"):
+    if sweep.objective is not None and sweep.objectives:
         raise UserError(
-            f"sweep.objective={name}: measured in training, on the very rewards that this sweep changes, so a trial "
-            "would win by being paid more; take a metric of the frozen evaluation, such as Eval/success_rate"
+            f"sweep.objective={sweep.objective}: expected null beside sweep.objectives: {', '.join(sweep.objectives)}"
         )
-    if name not in known:
-        raise UserError(f"sweep.objective={name}: no such metric{nearest(name, known)}")
+    if sweep.objective is None and len(sweep.objectives) < 2:
+        raise UserError("sweep.objective=null: expected a metric, or two or more in sweep.objectives")
+    _check_direction("sweep.direction", sweep.direction)
+    if sweep.objective is not None:
+        _check_metric(config, f"sweep.objective={sweep.objective}", sweep.objective, moves_rewards)
+    for name, objective in sweep.objectives.items():
+        key = f"sweep.objectives.{name}"
+        _check_metric(config, key, name, moves_rewards)
+        _check_direction(f"{key}.direction", objective.direction)
+        if not math.isfinite(objective.worst):
+            raise UserError(f"{key}.worst={objective.worst}: expected a finite number")
+    for name, constraint in sweep.constraints.items():
+        _check_metric(config, f"sweep.constraints.{name}", name, moves_rewards)
+        _check_bounds(f"sweep.constraints.{name}", constraint.min, constraint.max)
+    if sweep.objectives and sweep.pruner is not None:
+        raise UserError(
+            "sweep.pruner: expected null with several objectives: which of two trials is behind when each leads in one "
+            "of them can't be told"
+        )
     evaluations = config.algorithm.iterations // config.evaluation.every
-    if evaluations < 1 and name.startswith("Eval/") and sweep.pruner is not None:
+    if evaluations < 1 and sweep.pruner is not None and (sweep.objective or "").startswith("Eval/"):
         raise UserError(
             f"evaluation.every={config.evaluation.every}: expected at most algorithm.iterations="
             f"{config.algorithm.iterations}, or sweep.pruner=null: there would be nothing to prune by"
         )
+
+
+def _check_direction(key: str, direction: str) -> None:
+    if direction not in DIRECTIONS:
+        raise UserError(f"{key}={direction}: expected one of {', '.join(DIRECTIONS)}")
+
+
+def _check_bounds(key: str, low: float | None, high: float | None) -> None:
+    bounds = [bound for bound in (low, high) if bound is not None]
+    if not bounds or not all(math.isfinite(bound) for bound in bounds):
+        raise UserError(f"{key}: expected min, max or both, finite numbers")
+    if len(bounds) == 2 and bounds[0] > bounds[1]:
+        raise UserError(f"{key}.min={low}: expected at most max={high}")
+
+
+def _check_metric(config: Config, key: str, metric: str, moves_rewards: bool) -> None:
+    known = known_metrics(config)
+    if moves_rewards and not metric.startswith("Eval"):
+        raise UserError(
+            f"{key}: measured in training, on the very rewards that this sweep changes, so a trial would win by being "
+            "paid more; take a metric of the frozen evaluation, such as Eval/success_rate"
+        )
+    if metric not in known:
+        raise UserError(f"{key}: no such metric{nearest(metric, known)}")
 
 
 def known_metrics(config: Config) -> list[str]:
@@ -54,8 +215,3 @@ def summarise(values: Sequence[float], window: int) -> float | None:
     """The mean of the last ``window`` values (of all, where there are fewer): a policy wanders. None without values."""
     last = values[-window:]
     return sum(last) / len(last) if last else None
-
-
-def is_evaluation(name: str) -> bool:
-    """Whether a metric comes from a frozen evaluation, not from training."""
-    return re.match(r"Eval(_[^/]+)?/", name) is not None

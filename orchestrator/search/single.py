@@ -10,7 +10,7 @@ from orchestrator.job.spec import RESULT, TrialSpec, read, write
 from orchestrator.lock import FolderLock
 from orchestrator.record.mlflow import UNRECORDED
 from orchestrator.record.redact import redact_tree
-from orchestrator.search.base import Ended, Search, read_result, trial_folder
+from orchestrator.search.base import Ended, Search, Trial, read_result, trial_folder
 from orchestrator.search.sweep import STUDY, config_difference
 
 LOCK = "driver.lock"
@@ -87,22 +87,22 @@ class SingleRun(Search):
             if result is not None:
                 with suppress(UserError):  # of another version
                     spec = read(marker.parent)
-                    left.append(Ended(spec.number, str(result["status"]), None, result.get("reason"), spec))
+                    left.append(Ended(Trial(spec.number, (spec,)), str(result["status"]), None, result.get("reason")))
         return left
 
-    def unfinished(self) -> Sequence[TrialSpec]:
+    def unfinished(self) -> Sequence[Trial]:
         """See Search."""
-        return [self._spec]
+        return [Trial(self._spec.number, (self._spec,))]
 
-    def next(self) -> TrialSpec | None:
+    def next(self) -> Trial | None:
         """See Search."""
         return None
 
-    def report(self, number: int, step: int, value: float) -> bool:
+    def report(self, trial: Trial, step: int, value: float) -> bool:
         """See Search: a single run is never stopped."""
         return False
 
-    def tell(self, number: int, state: str, value: float | None, reason: str | None) -> None:
+    def tell(self, ended: Ended) -> None:
         """See Search: ``result.json`` says it all."""
 
     def close(self) -> None:

@@ -37,6 +37,8 @@ FORMS = "interval(a, b), int(interval(a, b)), range(a, b), choice(…), tag(log,
 
 NOT_SEARCHED = {
     "sweep": "it describes the search itself",
+    "confirm": "it describes what follows the search",
+    "seed": "what it would find is luck; sweep.seeds_per_trial and confirm.seeds deal with that",
     "launcher": "it changes where a job runs, not what it learns",
     "tracking": "it changes what is recorded, not what is learnt",
     "output_dir": "it changes where files go, not what is learnt",

@@ -11,6 +11,7 @@ steps of a proposal and a fixed point (the baseline, an enqueued one) are handle
 import hashlib
 import importlib
 import inspect
+import math
 import warnings
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,19 +20,21 @@ from typing import Any
 
 import optuna
 from hydra.utils import instantiate
-from optuna.pruners import BasePruner, NopPruner
+from optuna.pruners import BasePruner, NopPruner, WilcoxonPruner
 from optuna.samplers import BaseSampler, PartialFixedSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from orchestrator.config import SweepConfig
 from orchestrator.errors import UserError, nearest
+from orchestrator.search.objective import Judge, Score
 from orchestrator.search.space import Space
 
 ALLOWED = ("optuna.samplers.", "optuna.pruners.")
 """What a ``_target_`` in a sweep may name. Nothing else is imported, let alone called."""
 
-VALUES, REASON = "values", "reason"
-"""User attributes of a trial: {config path: value} as set on the config, and why it failed or was pruned."""
+VALUES, REASON, BOUNDED, SPREAD = "values", "reason", "constraints", "spread"
+"""User attributes of a trial: {config path: value} as set on the config, why it failed or was pruned, {metric: value}
+of what is constrained, and {metric: standard deviation between seeds} of its objectives."""
 
 DIVERGED = "diverged"
 """A failure whose reason starts so was the point's own fault."""
@@ -41,13 +44,15 @@ _SEQUENTIAL = ("QMCSampler", "GridSampler")
 
 
 @dataclass(frozen=True)
-class Trial:
+class StudyTrial:
     """A trial as the study has it."""
 
     number: int
     state: str
     """``running``, ``finished``, ``pruned`` or ``failed``."""
-    value: float | None
+    score: Score | None
+    """Of a pruned one, where it stood."""
+    spread: tuple[float, ...]
     values: Mapping[str, Any]
     """Config path -> value; empty while the proposal is incomplete."""
     reason: str | None
@@ -66,36 +71,55 @@ class Study:
     """Asks and tells; the only writer of ``study.db``."""
 
     def __init__(
-        self, database: Path, sweep: SweepConfig, space: Space, seed: int, points: Sequence[Mapping[str, Any]]
+        self,
+        database: Path,
+        sweep: SweepConfig,
+        space: Space,
+        judge: Judge,
+        seed: int,
+        points: Sequence[Mapping[str, Any]],
     ) -> None:
         """Open the study, or create it. ``points[i]`` is what trial i must be: the baseline first."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._sweep, self._space, self._seed, self._points = sweep, space, seed, points
+        self._sweep, self._space, self._judge, self._seed, self._points = sweep, space, judge, seed, points
         storage = optuna.storages.get_storage(f"sqlite:///{database}")  # with one cache for all that follows
         optuna.create_study(
             study_name=sweep.name,
             storage=storage,
-            direction=optuna.study.StudyDirection[sweep.direction.upper()],
+            directions=[optuna.study.StudyDirection[o.direction.upper()] for o in judge.objectives],
             load_if_exists=True,
         )
         pruner = build_pruner(sweep)
         self._study = optuna.Study(sweep.name, storage, sampler=RandomSampler(), pruner=pruner)
         self._seen = _AsSamplersSeeIt(sweep.name, storage, sampler=RandomSampler(), pruner=pruner)
+        self.reports_runs = isinstance(pruner, WilcoxonPruner)
+        """It compares the trainings of two trials seed by seed; every other pruner compares how trials stand."""
         self._live: dict[int, optuna.Trial] = {}
         self._reported: dict[int, set[int]] = {}
 
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[StudyTrial]:
         """All trials, by number."""
-        return [
-            Trial(
-                number=t.number,
-                state=_STATES[t.state],
-                value=t.values[0] if t.values else None,
-                values=t.user_attrs.get(VALUES, {}),
-                reason=t.user_attrs.get(REASON),
-            )
-            for t in self._study.get_trials(deepcopy=False)
-        ]
+        return [self._as_told(trial) for trial in self._study.get_trials(deepcopy=False)]
+
+    def _as_told(self, trial: FrozenTrial) -> StudyTrial:
+        attributes = trial.user_attrs
+        values = trial.values or ()
+        bounded, spread = attributes.get(BOUNDED, {}), attributes.get(SPREAD, {})
+        return StudyTrial(
+            number=trial.number,
+            state=_STATES[trial.state],
+            score=Score(tuple(values), tuple(bounded.get(c.metric, math.nan) for c in self._judge.constraints))
+            if values
+            else None,
+            spread=tuple(spread[o.metric] for o in self._judge.objectives if o.metric in spread),
+            values=attributes.get(VALUES, {}),
+            reason=attributes.get(REASON),
+        )
+
+    def front(self) -> list[int]:
+        """Numbers of the trials on the Pareto front: none is better in one objective and as good in the others, among
+        those that break no constraint."""
+        return sorted(trial.number for trial in self._study.best_trials)
 
     def ask(self) -> tuple[int, dict[str, Any]]:
         """A new trial: number, and {config path: value}."""
@@ -129,13 +153,35 @@ class Study:
         trial.report(value, step)
         return number > 0 and trial.should_prune()
 
-    def tell(self, number: int, state: str, value: float | None = None, reason: str | None = None) -> None:
-        """End a trial: ``finished`` with its value, ``pruned`` or ``failed`` with the reason. Telling twice is once."""
+    def tell(
+        self,
+        number: int,
+        state: str,
+        score: Score | None = None,
+        reason: str | None = None,
+        spread: Sequence[float] = (),
+    ) -> None:
+        """End a trial: ``finished`` with its score, ``pruned`` or ``failed`` with the reason. Telling twice is once."""
         trial = self._live.pop(number, None) or self._study_trial(number)
-        if reason is not None and not self._ended(number):
-            trial.set_user_attr(REASON, reason)
+        if not self._ended(number):
+            self._note(trial, score, reason, spread)
         optuna_state = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}[state]
-        self._study.tell(number, value if state == "finished" else None, state=optuna_state, skip_if_finished=True)
+        values = list(score.values) if state == "finished" and score is not None else None
+        self._study.tell(number, values, state=optuna_state, skip_if_finished=True)
+
+    def _note(self, trial: optuna.Trial, score: Score | None, reason: str | None, spread: Sequence[float]) -> None:
+        if reason is not None:
+            trial.set_user_attr(REASON, reason)
+        if spread:
+            pairs = zip(self._judge.objectives, spread, strict=True)
+            trial.set_user_attr(SPREAD, {objective.metric: value for objective, value in pairs})
+        if score is not None and score.bounded:
+            constraints = list(zip(self._judge.constraints, score.bounded, strict=True))
+            trial.set_user_attr(BOUNDED, {c.metric: value for c, value in constraints if not math.isnan(value)})
+            held = trial.constraints  # by a driver that was killed before it told
+            for constraint, value in constraints:
+                if constraint.metric not in held:
+                    trial.set_constraint(constraint.metric, constraint.violation(value))
 
     def _ended(self, number: int) -> bool:
         return self._study.get_trials(deepcopy=False)[number].state.is_finished()
@@ -155,9 +201,11 @@ class _AsSamplersSeeIt(optuna.Study):
         self, deepcopy: bool = True, states: Container[TrialState] | None = None, use_cache: bool = False
     ) -> list[FrozenTrial]:
         trials = super()._get_trials(deepcopy=deepcopy, states=None, use_cache=use_cache)
-        finished = [t.values[0] for t in trials if t.state == TrialState.COMPLETE]
+        finished = [t.values for t in trials if t.state == TrialState.COMPLETE]
         if finished:
-            worst = min(finished) if self.direction == optuna.study.StudyDirection.MAXIMIZE else max(finished)
+            maximize = optuna.study.StudyDirection.MAXIMIZE
+            by_objective = zip(self.directions, zip(*finished, strict=True), strict=True)
+            worst = [min(values) if direction == maximize else max(values) for direction, values in by_objective]
             trials = [_as_worst(t, worst) if _diverged(t) else t for t in trials]
         return [t for t in trials if states is None or t.state in states]
 
@@ -166,9 +214,9 @@ def _diverged(trial: FrozenTrial) -> bool:
     return trial.state == TrialState.FAIL and str(trial.user_attrs.get(REASON, "")).startswith(DIVERGED)
 
 
-def _as_worst(trial: FrozenTrial, worst: float) -> FrozenTrial:
+def _as_worst(trial: FrozenTrial, worst: Sequence[float]) -> FrozenTrial:
     copy = optuna.trial.create_trial(
-        state=TrialState.COMPLETE, value=worst, params=trial.params, distributions=trial.distributions,
+        state=TrialState.COMPLETE, values=worst, params=trial.params, distributions=trial.distributions,
         user_attrs=trial.user_attrs, system_attrs=trial.system_attrs,
     )  # fmt: skip
     copy.number, copy._trial_id = trial.number, trial._trial_id
@@ -178,7 +226,10 @@ def _as_worst(trial: FrozenTrial, worst: float) -> FrozenTrial:
 def best_points(database: Path, name: str, space: Space, top: int) -> list[dict[str, Any]]:
     """The best points of an earlier study that lie inside this space, best first."""
     study = optuna.load_study(study_name=name, storage=optuna.storages.RDBStorage(f"sqlite:///{database}"))
+    if len(study.directions) > 1:
+        raise UserError(f"sweep.warm_start={name}: has several objectives, so its best points can't be told")
     finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    finished = [t for t in finished if all(violation <= 0 for violation in t.constraints.values())]
     sign = -1 if study.direction == optuna.study.StudyDirection.MAXIMIZE else 1
     by_path = {d.path: d for d in space.dimensions}
     points: list[dict[str, Any]] = []

@@ -3,6 +3,7 @@
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,28 @@ from orchestrator.errors import UserError
 from orchestrator.job.spec import TrialSpec, as_yaml, from_yaml, read, write, write_aside
 from orchestrator.lock import FolderLock
 from orchestrator.record.redact import redact_tree
-from orchestrator.search.base import Ended, Search, trial_folder
+from orchestrator.search import best, confirm, front
+from orchestrator.search.base import (
+    CONFIRM,
+    Champion,
+    Ended,
+    Findings,
+    Search,
+    Trial,
+    ended_by_runs,
+    read_result,
+    run_folders,
+    trial_folder,
+)
+from orchestrator.search.objective import Judge
 from orchestrator.search.space import Space, apply
-from orchestrator.search.study import Study, best_points
+from orchestrator.search.study import Study, StudyTrial, best_points
 
 STUDY, DATABASE, LOCK = "study.yaml", "study.db", "lock"
 
-MAY_DIFFER = ("launcher.", "tracking.", "dry_run", "output_dir")
+ADD_BEST = "+best=config"
+
+MAY_DIFFER = ("launcher.", "tracking.", "confirm.", "dry_run", "output_dir")
 """What a study may be gone on with otherwise than it was begun; ``sweep.n_trials`` may grow as well."""
 
 
@@ -31,6 +47,13 @@ class Sweep(Search):
         self._config, self._space, self._sweep = config, space, config.sweep
         self.folder, self.name, self.total = folder, config.sweep.name, config.sweep.n_trials
         self.stillborn = []
+        self._judge = Judge(config)
+        self._top_k = config.confirm.top_k
+        self._seeds = [config.seed + i for i in range(config.sweep.seeds_per_trial)]
+        self._fresh = confirm.fresh_seeds(config.seed, self._seeds, config.confirm.seeds)
+        self._handed_out: set[int] = set()
+        """Numbers whose confirmation is under way, or over."""
+        self._specs: dict[Path, TrialSpec] = {}
         self._lock: FolderLock | None = None
 
     def check(self) -> None:
@@ -74,11 +97,15 @@ class Sweep(Search):
             ]
             new = {"uid": uuid.uuid4().hex, "points": points, "config": _identity(self._config)}
             write_aside(self.folder / STUDY, as_yaml(new))
-        for half_written in self.folder.glob(".trial_*"):
-            shutil.rmtree(half_written, ignore_errors=True)
+        for half_written in (".trial_*", "trial_*/.seed_*", f"{CONFIRM}/trial_*/.seed_*"):
+            for folder in self.folder.glob(half_written):
+                shutil.rmtree(folder, ignore_errors=True)
         begun = self._begun()
         self.uid = begun["uid"]
-        self._study = Study(self.folder / DATABASE, self._sweep, self._space, self._config.seed, begun["points"])
+        self._study = Study(
+            self.folder / DATABASE, self._sweep, self._space, self._judge, self._config.seed, begun["points"]
+        )
+        self.reports_runs = self._study.reports_runs
 
     def _earlier(self) -> list[dict[str, Any]]:
         if self._sweep.warm_start is None:
@@ -88,59 +115,201 @@ class Sweep(Search):
 
     def ended(self) -> Sequence[Ended]:
         """See Search."""
-        trials = [t for t in self._study.trials() if t.state != "running"]
-        return [Ended(t.number, t.state, t.value, t.reason, self._spec_on_disk(t.number)) for t in trials]
+        trials = [
+            Ended(Trial(t.number, self._runs_on_disk(t.number)), t.state, t.score, t.reason, t.spread)
+            for t in self._study.trials()
+            if t.state != "running"
+        ]
+        confirmed = [e for e in map(self._confirmed, self._to_confirm()) if e is not None]
+        self._handed_out.update(e.trial.number for e in confirmed)
+        return [*trials, *confirmed]
 
-    def unfinished(self) -> Sequence[TrialSpec]:
+    def unfinished(self) -> Sequence[Trial]:
         """See Search."""
-        specs = []
-        for trial in self._study.trials():
-            if trial.state == "running":
-                values = self._study.complete(trial.number)
-                spec = self._spec_on_disk(trial.number) or self._begin(trial.number, values)
-                if spec is not None:
-                    specs.append(spec)
-        return specs
+        trials = []
+        for told in self._study.trials():
+            if told.state == "running":
+                trial = self._begin(told.number, self._study.complete(told.number))
+                if trial is not None:
+                    trials.append(trial)
+        for number in self._to_confirm():
+            if trial_folder(self.folder / CONFIRM, number).exists() and self._confirmed(number) is None:
+                trials.append(self._confirm(number))
+        return trials
 
-    def next(self) -> TrialSpec | None:
+    def next(self) -> Trial | None:
         """See Search."""
         while len(self._study.trials()) < self.total:
-            spec = self._begin(*self._study.ask())
-            if spec is not None:
-                return spec
+            trial = self._begin(*self._study.ask())
+            if trial is not None:
+                return trial
+        for number in self._to_confirm():
+            if number not in self._handed_out:
+                return self._confirm(number)
         return None
 
-    def _begin(self, number: int, values: Mapping[str, Any]) -> TrialSpec | None:
-        """The trial's folder; None where these values together make no config, which fails the trial."""
+    def confirmations(self) -> int:
+        """See Search."""
+        return (
+            0
+            if self._judge.one is None or self.total == 1 or self._top_k == 0
+            else (len(self._to_confirm()) or 1 + self._top_k)
+        )
+
+    def _begin(self, number: int, values: Mapping[str, Any]) -> Trial | None:
+        """The trial with its trainings' folders; None where these values make no config, which fails the trial."""
         try:
             config = apply(self._config, values)
         except UserError as error:
-            reason = f"cannot be run: {error}"
-            self._study.tell(number, "failed", reason=reason)
-            self.stillborn.append(Ended(number, "failed", None, reason, None))
+            ended = Ended(Trial(number, ()), "failed", None, f"cannot be run: {error}")
+            self.tell(ended)
+            self.stillborn.append(ended)
             return None
-        spec = TrialSpec(
-            study=self.name,
-            number=number,
-            seed=config.seed,
-            params=dict(values),
-            folder=trial_folder(self.folder, number),
-            config=config,
-        )
-        write(spec)
-        return spec
+        return Trial(number, self._runs(self.folder, number, config, values, self._seeds))
 
-    def _spec_on_disk(self, number: int) -> TrialSpec | None:
-        folder = trial_folder(self.folder, number)
-        return read(folder) if folder.exists() else None
+    def _runs(
+        self, under: Path, number: int, config: Config, values: Mapping[str, Any], seeds: Sequence[int]
+    ) -> tuple[TrialSpec, ...]:
+        """A training for each seed, its folder written where it isn't there."""
+        runs = []
+        for seed, folder in zip(seeds, run_folders(trial_folder(under, number), seeds), strict=True):
+            if folder.exists():
+                runs.append(self._spec(folder))
+                continue
+            own = replace(config, seed=seed)
+            spec = TrialSpec(study=self.name, number=number, seed=seed, params=dict(values), folder=folder, config=own)
+            write(spec)
+            self._specs[folder] = spec
+            runs.append(spec)
+        return tuple(runs)
 
-    def report(self, number: int, step: int, value: float) -> bool:
+    def _spec(self, folder: Path) -> TrialSpec:
+        """The training of a folder; reading one takes a tenth of a second."""
+        if folder not in self._specs:
+            self._specs[folder] = read(folder)
+        return self._specs[folder]
+
+    def _runs_on_disk(self, number: int) -> tuple[TrialSpec, ...]:
+        folders = run_folders(trial_folder(self.folder, number), self._seeds)
+        return tuple(self._spec(folder) for folder in folders if folder.exists())
+
+    def report(self, trial: Trial, step: int, value: float) -> bool:
         """See Search."""
-        return self._study.report(number, step, value)
+        return not trial.confirms and self._study.report(trial.number, step, value)
 
-    def tell(self, number: int, state: str, value: float | None, reason: str | None) -> None:
+    def tell(self, ended: Ended) -> None:
+        """See Search. What was trained to confirm is told by the ``result.json`` of its trainings."""
+        if not ended.trial.confirms:
+            self._study.tell(ended.trial.number, ended.state, ended.score, ended.reason, ended.spread)
+            self._keep_best()
+
+    def _keep_best(self) -> None:
+        """``best/config.yaml``: the best so far where nothing is going to be confirmed, else the baseline for now."""
+        if self._judge.one is None:
+            return
+        if self._top_k == 0:
+            number = self._best()
+            if number is not None:
+                self._write_best(number, "the best of this search, not confirmed on fresh seeds.")
+        elif not (self.folder / best.BEST).exists():
+            self._write_best(0, "today's config, the baseline; whether any is better has not been confirmed yet.")
+
+    def _best(self) -> int | None:
+        trials = self._study.trials()
+        baseline = [
+            t.number for t in trials[:1] if t.state == "finished" and t.score and not self._judge.broken(t.score)
+        ]
+        candidates = baseline + confirm.best_trials(trials, self._judge, len(trials))
+        objective = self._judge.one
+        assert objective is not None
+        scores = {t.number: t.score.values[0] for t in trials if t.score}
+        # Of equals the first trial is the best, whichever ended first.
+        return max(sorted(candidates), key=lambda number: objective.sign * scores[number], default=None)
+
+    def _write_best(self, number: int, told: str) -> None:
+        runs = self._runs_on_disk(number)
+        if runs:
+            best.write(self.folder / best.BEST, runs[0], told)
+
+    # -- confirmation ------------------------------------------------------------------------------------------------
+
+    def _to_confirm(self) -> list[int]:
+        """The baseline and the best, once the search has ended; what was begun to be confirmed before is finished."""
+        trials = self._study.trials()
+        if self._judge.one is None or self._top_k == 0 or len(trials) < self.total:
+            return []
+        if any(t.state == "running" for t in trials):
+            return []
+        begun = {int(f.name[6:]) for f in (self.folder / CONFIRM).glob("trial_*") if f.name[6:].isdigit()} - {0}
+        chosen = confirm.best_trials(trials, self._judge, self._top_k)
+        candidates = chosen + sorted(begun - set(chosen))
+        return [0, *candidates] if candidates else []
+
+    def _confirm(self, number: int) -> Trial:
+        self._handed_out.add(number)
+        values = self._study.trials()[number].values
+        config = apply(self._config, values)
+        return Trial(number, self._runs(self.folder / CONFIRM, number, config, values, self._fresh), confirms=True)
+
+    def _confirmed(self, number: int) -> Ended | None:
+        """How the trainings on fresh seeds came out; None where some have not ended."""
+        folders = run_folders(trial_folder(self.folder / CONFIRM, number), self._fresh)
+        results = [read_result(folder) for folder in folders]
+        if any(result is None for result in results):
+            return None
+        trial = Trial(number, tuple(map(self._spec, folders)), confirms=True)
+        return ended_by_runs(trial, [result for result in results if result is not None], self._judge)
+
+    def conclude(self) -> Findings:
         """See Search."""
-        self._study.tell(number, state, value, reason)
+        trials = self._study.trials()
+        scored = [t for t in trials if t.state == "finished" and t.score]
+        metrics: dict[str, dict[int, float]] = {}
+        for i, objective in enumerate(self._judge.objectives):
+            metrics[f"Search/{objective.metric}"] = {t.number: t.score.values[i] for t in scored if t.score}
+            if self._sweep.seeds_per_trial > 1:
+                metrics[f"Search/{objective.metric}_spread"] = {t.number: t.spread[i] for t in scored if t.spread}
+        if self._judge.one is None:
+            return self._conclude_front(trials, metrics)
+        if self._top_k == 0 or not scored:
+            self._keep_best()
+            unconfirmed = "one search, one set of seeds: a difference within the noise of the seed is none"
+            again = ("the best", ADD_BEST) if self._best() is not None else None
+            return Findings([unconfirmed], metrics=metrics, again=again)
+        return self._conclude_confirmation(trials, metrics)
+
+    def _conclude_front(self, trials: Sequence[StudyTrial], metrics: dict[str, dict[int, float]]) -> Findings:
+        on_front = self._study.front()
+        described = front.describe(on_front, trials, self._judge)
+        front.write(self.folder / front.FILE, described)
+        for old in (self.folder / "front").glob("trial_*.yaml"):
+            if int(old.stem[6:]) not in on_front:
+                old.unlink()
+        for number in on_front:
+            spec = self._runs_on_disk(number)[0]
+            best.write(self.folder / "front" / f"{trial_folder(Path(), number)}.yaml", spec, "on the Pareto front.")
+        metrics[front.HYPERVOLUME] = described["hypervolume"]["by_trial"]
+        tags = {"front": ", ".join(map(str, on_front))}
+        again = ("one of the front", f"+front={trial_folder(Path(), on_front[0])}") if on_front else None
+        return Findings(front.lines(described), tags, metrics, [self.folder / front.FILE], again=again)
+
+    def _conclude_confirmation(self, trials: Sequence[StudyTrial], metrics: dict[str, dict[int, float]]) -> Findings:
+        ended = {e.trial.number: e for e in map(self._confirmed, self._to_confirm()) if e is not None}
+        candidates = [e for number, e in ended.items() if number > 0]
+        if not candidates:
+            self._write_best(0, "the baseline; no other trial finished within the constraints.")
+            nothing = "nothing to confirm: no trial but the baseline finished within the constraints"
+            return Findings([nothing], metrics=metrics, again=("the baseline", ADD_BEST))
+        confirmed = confirm.judge_all(self._judge, self._fresh, ended[0], candidates, trials)
+        confirm.write(self.folder / confirm.FILE, confirmed)
+        self._write_best(confirmed.winner or 0, f"{confirmed.words}.")
+        champion = None
+        if confirmed.winner is not None:
+            champion = Champion(confirm.champion(self._judge, ended[confirmed.winner]), confirmed.words)
+        tags = {"confirmed": confirmed.winner if confirmed.winner is not None else "none", "verdict": confirmed.words}
+        metrics |= confirm.metrics(confirmed)
+        again = ("the winner" if champion else "the baseline", ADD_BEST)
+        return Findings(confirm.lines(confirmed), tags, metrics, [self.folder / confirm.FILE], champion, again)
 
     def close(self) -> None:
         """See Search."""

@@ -1,7 +1,8 @@
 """Jobs that learn nothing, quickly: what tests hand to the launcher instead of a training.
 
 A job does as a real one does to the outside: appends `metrics.jsonl`, checkpoints and ends on SIGTERM, goes on from
-its checkpoint, and writes `result.json` last. `<study>/fake.json` maps a trial's number to what it does otherwise.
+its checkpoint, and writes `eval_rooms.npz` and `result.json` last. `<study>/fake.json` says what jobs do otherwise:
+`all` of them, those of one trial by its number, with one seed (`seed 2`), or `confirm`ing (`confirm 3`, one trial).
 """
 
 import json
@@ -10,6 +11,7 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import yaml
 
 from orchestrator.job.spec import write_aside
@@ -27,7 +29,7 @@ def train(folder: Path) -> int:
         return 128 + _stop[0] if _stop else 0
     config = yaml.safe_load((folder / "config.yaml").read_text())
     trial = json.loads((folder / "trial.json").read_text())
-    behaviour = _behaviour(folder, trial["number"])
+    behaviour = _behaviour(folder, trial)
     iterations, every = config["algorithm"]["iterations"], config["evaluation"]["every"]
     checkpoint = folder / "checkpoint"
     begin = int(checkpoint.read_text()) if checkpoint.exists() else 0
@@ -39,19 +41,19 @@ def train(folder: Path) -> int:
         wal.truncate(log, begin or None)
     writer = wal.MetricsLog(log)
     quality = config["task"]["rewards"]["goal"]["weight"] / 100
-    evaluations = []
     for step in range(begin + 1, iterations + 1):
         time.sleep(behaviour.get("seconds", 0.01))
         if step == behaviour.get("at", iterations // 2):
             _misbehave(folder, behaviour.get("do"), trial["attempt"])
         metrics = {"Train/env_steps": 100.0 * step, "Train/mean_reward": float(step)}
         if step % every == 0 or step == iterations:
-            metrics["Eval/success_rate"] = behaviour.get("success", quality * step / iterations)
-            evaluations.append({"step": step, "Eval/success_rate": metrics["Eval/success_rate"]})
+            metrics |= _evaluation(behaviour, quality * step / iterations, trial["seed"])
         writer.append(wal.Record(step, round(time.time(), 3), metrics))
         write_aside(checkpoint, str(step))
         if _stop and behaviour.get("do") != "deaf":
             return 128 + _stop[0]
+    evaluations = [{"step": r.step} | r.metrics for r in wal.read(log) if "Eval/success_rate" in r.metrics]
+    _write_rooms(folder, evaluations)
     result = {"status": "finished", "reason": None, "iterations": iterations, "evaluations": evaluations}
     if behaviour.get("do") == "diverge":
         result |= {"status": "failed", "reason": "diverged: loss is nan at iteration 5"}
@@ -59,10 +61,26 @@ def train(folder: Path) -> int:
     return 0 if result["status"] == "finished" else 1
 
 
-def _behaviour(folder: Path, number: int) -> dict:
-    file = folder.parent / "fake.json"
-    told = json.loads(file.read_text()) if file.exists() else {}
-    return told.get("all", {}) | told.get(str(number), {})
+def _behaviour(folder: Path, trial: dict) -> dict:
+    file = next((parent / "fake.json" for parent in folder.parents if (parent / "fake.json").exists()), None)
+    told = json.loads(file.read_text()) if file else {}
+    keys = ["all", str(trial["number"]), f"seed {trial['seed']}"]
+    if folder.parent.parent.name == "confirm":
+        keys += ["confirm", f"confirm {trial['number']}"]
+    return {name: value for key in keys for name, value in told.get(key, {}).items()}
+
+
+def _evaluation(behaviour: dict, quality: float, seed: int) -> dict[str, float]:
+    """`spread` is how much seeds differ, and `eval` has metrics beside the success rate."""
+    luck = behaviour.get("spread", 0.0) * (seed * 7919 % 101 / 50 - 1)
+    return {"Eval/success_rate": behaviour.get("success", quality) + luck} | behaviour.get("eval", {})
+
+
+def _write_rooms(folder: Path, evaluations: list[dict]) -> None:
+    """In every room the same."""
+    names = [name for name in evaluations[-1] if name.startswith("Eval/")]
+    rooms = {name[5:]: np.repeat([[e.get(name, np.nan)] for e in evaluations], 20, axis=1) for name in names}
+    np.savez(folder / "eval_rooms.npz", step=np.array([e["step"] for e in evaluations]), **rooms)
 
 
 def _misbehave(folder: Path, what: str | None, attempt: int) -> None:

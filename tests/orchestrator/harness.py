@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import optuna
 from hydra import compose, initialize_config_dir
 
 from orchestrator import plan
@@ -26,6 +27,7 @@ SWEEP = (
     "algorithm.iterations=8",
     "evaluation.every=2",
     "sweep.pruner=null",
+    "confirm.top_k=0",
 )
 
 
@@ -61,9 +63,10 @@ def driver(config: Config, screen: Any = None, recorder: Any = None) -> Driver:
 
 
 def behave(folder: Path, **trials: dict[str, Any]) -> None:
-    """`behave(folder, all={"seconds": 0.1}, _2={"do": "crash"})`"""
+    """`behave(folder, all={"seconds": 0.1}, _2={"do": "crash"}, seed_3={"success": 0.1})`"""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "fake.json").write_text(json.dumps({name.lstrip("_"): what for name, what in trials.items()}))
+    told = {name.lstrip("_").replace("_", " "): what for name, what in trials.items()}
+    (folder / "fake.json").write_text(json.dumps(told))
 
 
 def forked(function: Callable[[], int]) -> int:
@@ -95,3 +98,46 @@ def configure_best(output: Path, study: Path) -> Config:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         search_path = f"hydra.searchpath=[file://{study}]"
         return from_composed(compose("config", overrides=[search_path, "+best=config", f"output_dir={output}"]))
+
+
+def study_trials(folder: Path) -> list[optuna.trial.FrozenTrial]:
+    storage = f"sqlite:///{folder / 'study.db'}"
+    return optuna.load_study(study_name=folder.name, storage=storage).get_trials()
+
+
+def states(folder: Path) -> str:
+    return "".join(t.state.name[0] for t in study_trials(folder))  # C(omplete) F(ail) P(runed) R(unning)
+
+
+def sweep(output: Path, *overrides: str, screen: Quiet | None = None) -> Driver:
+    return driver(configure(output, *SWEEP, *overrides), screen)
+
+
+class Recorded:
+    """A recorder that remembers."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple] = []
+        self.names: dict[str, str] = {}
+
+    def start_study(self, uid: str, name: str, **_: object) -> None:
+        self.calls.append(("study", name))
+
+    def start_trial(self, key: str, folder: Path, uid: str, *, name: str, **details: object) -> None:
+        self.names[key] = name
+        self.calls.append(("start", name))
+
+    def end_trial(self, key: str, outcome: str, **details: object) -> None:
+        self.calls.append(("end", self.names[key], outcome))
+
+    def update_study(self, **details: Any) -> None:
+        self.calls.append(("update", details))
+
+    def name_champion(self, key: str, model: str, why: str) -> None:
+        self.calls.append(("champion", self.names[key], model))
+
+    def run_id(self, key: str) -> str:
+        return f"id of {self.names[key]}"
+
+    def close(self, outcome: str, timeout: float, **_: object) -> None:
+        self.calls.append(("close", outcome))

@@ -11,7 +11,8 @@ def test_earlier_runs_that_the_server_missed_are_recorded_by_the_next(tmp_path: 
     config = harness.configure(tmp_path, "experiment_name=x")
     first = SingleRun(config, tmp_path / "x")
     first.open()
-    (spec,) = first.unfinished()
+    (trial,) = first.unfinished()
+    (spec,) = trial.runs
     (spec.folder / UNRECORDED).touch()
     assert not first.unrecorded()  # it has not ended: it is the run in hand
     write_result(spec.folder, "failed", "why")
@@ -20,8 +21,7 @@ def test_earlier_runs_that_the_server_missed_are_recorded_by_the_next(tmp_path: 
     second = SingleRun(config, tmp_path / "x")
     second.open()
     (left,) = second.unrecorded()
-    assert (left.number, left.state, left.reason) == (0, "failed", "why")
-    assert left.spec is not None
-    assert left.spec.uid == spec.uid
-    assert [s.number for s in second.unfinished()] == [1]
+    assert (left.trial.number, left.state, left.reason) == (0, "failed", "why")
+    assert [run.uid for run in left.trial.runs] == [spec.uid]
+    assert [trial.number for trial in second.unfinished()] == [1]
     second.close()

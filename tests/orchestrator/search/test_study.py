@@ -7,6 +7,7 @@ import optuna
 import pytest
 
 from orchestrator.config import Config
+from orchestrator.search.objective import Judge, Score
 from orchestrator.search.space import build
 from orchestrator.search.study import Study, best_points, build_sampler, derive_seed
 
@@ -19,7 +20,11 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 def open_study(folder: Path, config: Config) -> Study:
     space = build(config)
     assert config.sweep is not None
-    return Study(folder / "study.db", config.sweep, space, config.seed, [space.today(config)])
+    return Study(folder / "study.db", config.sweep, space, Judge(config), config.seed, [space.today(config)])
+
+
+def score(value: float) -> Score:
+    return Score((value,))
 
 
 def test_trial_0_is_today_and_no_other_is(tmp_path: Path, config: Config) -> None:
@@ -36,13 +41,13 @@ def test_a_restart_repeats_no_draw_and_changes_none(tmp_path: Path, config: Conf
     straight = []
     for _ in range(8):
         number, values = one.ask()
-        one.tell(number, "finished", values["task.rewards.goal.weight"])
+        one.tell(number, "finished", score(values["task.rewards.goal.weight"]))
         straight.append(values)
     restarted = []
     for _ in range(8):
         another = open_study(tmp_path / "b", config)
         number, values = another.ask()
-        another.tell(number, "finished", values["task.rewards.goal.weight"])
+        another.tell(number, "finished", score(values["task.rewards.goal.weight"]))
         restarted.append(values)
     assert restarted == straight
     assert len({tuple(v.values()) for v in straight}) == 8
@@ -57,18 +62,18 @@ def test_a_trial_asked_for_is_completed_under_its_number(tmp_path: Path, config:
 def test_telling_twice_is_once(tmp_path: Path, config: Config) -> None:
     study = open_study(tmp_path, config)
     number, _ = study.ask()
-    study.tell(number, "finished", 0.5)
+    study.tell(number, "finished", score(0.5))
     study.tell(number, "failed", reason="diverged: later")
     again = open_study(tmp_path, config)
-    again.tell(number, "finished", 0.1)
+    again.tell(number, "finished", score(0.1))
     (trial,) = again.trials()
-    assert (trial.state, trial.value, trial.reason) == ("finished", 0.5, None)
+    assert (trial.state, trial.score, trial.reason) == ("finished", score(0.5), None)
 
 
 def test_a_diverged_trial_is_failed_but_the_sampler_sees_the_worst(tmp_path: Path, config: Config) -> None:
     study = open_study(tmp_path, config)
     for value in (0.7, 0.4):
-        study.tell(study.ask()[0], "finished", value)
+        study.tell(study.ask()[0], "finished", score(value))
     study.tell(study.ask()[0], "failed", reason="diverged: loss is nan")
     study.tell(study.ask()[0], "failed", reason="killed by SIGKILL (out of memory)")
     assert [t.state.name for t in study._study.get_trials()] == ["COMPLETE", "COMPLETE", "FAIL", "FAIL"]
@@ -85,7 +90,7 @@ def test_proposals_are_made_from_that_view(tmp_path: Path, config: Config) -> No
         study = open_study(folder, config)
         for number in range(7):
             study.ask()
-            study.tell(number, *(("failed", None, reason) if number in (3, 5) else ("finished", 0.1 * number)))
+            study.tell(number, *(("failed", None, reason) if number in (3, 5) else ("finished", score(0.1 * number))))
         proposals.append(study.ask())
     assert proposals[0] != proposals[1]
 
@@ -98,7 +103,7 @@ def test_pruning_spares_the_baseline(tmp_path: Path, config: Config) -> None:
     for _ in range(3):
         study.ask()
     assert not study.report(1, 10, 0.9)
-    study.tell(1, "finished", 0.9)
+    study.tell(1, "finished", score(0.9))
     assert not study.report(0, 10, 0.1)
     assert study.report(2, 10, 0.1)
     assert not study.report(2, 10, 0.1)  # a step is judged once
@@ -114,7 +119,7 @@ def test_default_pruners_leave_late_bloomers_alone(tmp_path: Path) -> None:
             number, _values = study.ask()
             for step in range(12, 121, 12):
                 study.report(number, step, 0.9 * step / 120)
-            study.tell(number, "finished", 0.9)
+            study.tell(number, "finished", score(0.9))
         number, _values = study.ask()
         assert not any(study.report(number, step, 0.0) for step in range(12, 84, 12))  # not before 70 %
         assert not any(study.report(number, step, step / 120) for step in range(84, 121, 12))  # has caught up
@@ -139,7 +144,7 @@ def test_any_sampler_of_optuna(tmp_path: Path, name: str) -> None:
     points = []
     for _ in range(6):
         number, values = study.ask()
-        study.tell(number, "finished", values["task.rewards.goal.weight"])
+        study.tell(number, "finished", score(values["task.rewards.goal.weight"]))
         points.append(tuple(values.values()))
     assert len(set(points)) == 6
     assert config.sweep is not None
@@ -151,7 +156,7 @@ def test_best_points_of_an_earlier_study(tmp_path: Path, config: Config) -> None
     asked = []
     for value in (0.3, 0.9, 0.6):
         number, values = study.ask()
-        study.tell(number, "finished", value)
+        study.tell(number, "finished", score(value))
         asked.append(values)
     found = best_points(tmp_path / "study.db", "study", build(config), 2)
     assert found == [asked[1], asked[2]]

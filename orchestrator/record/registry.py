@@ -1,0 +1,28 @@
+"""The champion of a study in MLflow's model registry: `models:/<study>@champion`."""
+
+from typing import Any
+
+from orchestrator.record import model
+
+ALIAS = "champion"
+
+
+def name_champion(client: Any, run_id: str, name: str, why: str) -> None:
+    """Give a run's policy the alias, as a new version of the model `name` unless it is one already.
+
+    A run that kept no model can't be registered, and changes nothing.
+    """
+    from mlflow.exceptions import MlflowException
+
+    if not any(file.path == model.NAME for file in client.list_artifacts(run_id)):
+        return
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    versions = [v for v in client.search_model_versions(f"name='{name}'") if v.run_id == run_id]
+    version = versions[0] if versions else None
+    if version is None:
+        version = client.create_model_version(name, f"runs:/{run_id}/{model.NAME}", run_id, description=why)
+    client.set_registered_model_alias(name, ALIAS, version.version)

@@ -1,0 +1,212 @@
+"""Sweeps on jobs that learn nothing: several seeds, confirmation, constraints and several objectives."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import harness
+import pytest
+
+
+def told(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "confirm.json").read_text()))
+
+
+def test_a_winner_is_confirmed_on_fresh_seeds(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    harness.behave(folder, all={"success": 0.8, "spread": 0.01}, _1={"success": 0.9}, _2={"success": 0.7})
+    recorder = harness.Recorded()
+    config = harness.configure(tmp_path, *harness.SWEEP, "sweep.n_trials=4", "confirm.top_k=1", "confirm.seeds=3")
+    driver = harness.driver(config, recorder=recorder)
+    assert driver.run() == 0
+    result = told(folder)
+    assert (result["winner"], result["objective"]) == (1, "Eval/success_rate")
+    assert len(set(result["seeds"]) - {config.seed}) == 3
+    (comparison,) = result["comparisons"]
+    assert (comparison["trial"], comparison["verdict"], comparison["rooms"]) == (1, "better", 20)
+    ends = [comparison[end] for end in ("low", "difference", "high")]
+    assert ends == pytest.approx([0.1] * 3)  # equal luck with equal seeds: paired, it cancels
+    assert list(comparison["values"]) == list(result["baseline"]) == [str(seed) for seed in result["seeds"]]
+    for number in (0, 1):
+        for seed in result["seeds"]:
+            own = folder / "confirm" / f"trial_{number:04d}" / f"seed_{seed}"
+            again, first = ((f / "config.yaml").read_text() for f in (own, folder / f"trial_{number:04d}"))
+            assert again == first.replace("seed: 1\n", f"seed: {seed}\n")
+            assert ("end", f"confirm_{number:04d}_seed_{seed}", "finished") in recorder.calls
+    assert harness.states(folder) == "CCCC"  # confirmations are none of the study's trials
+    best = (folder / "best" / "config.yaml").read_text()
+    assert "# Trial 1 " in best
+    assert "better than the baseline" in best
+    (update,) = (c[1] for c in recorder.calls if c[0] == "update")
+    assert update["metrics"]["Confirm/difference"] == {1: pytest.approx(0.1)}
+    assert update["tags"]["confirmed"] == 1
+    assert next(c for c in recorder.calls if c[0] == "champion")[2] == "study"
+    assert driver.status.findings[0].startswith("better than the baseline: trial 1, by +0.1000 Eval/success_rate")
+    assert driver.status.again == ("the winner", "+best=config")
+
+
+def test_where_nothing_better_is_shown_the_best_is_the_baseline(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    harness.behave(folder, all={"success": 0.8, "spread": 0.02}, _1={"success": 0.9}, confirm={"success": 0.8})
+    recorder = harness.Recorded()
+    config = harness.configure(tmp_path, *harness.SWEEP, "sweep.n_trials=3", "confirm.top_k=2", "confirm.seeds=2")
+    driver = harness.driver(config, recorder=recorder)
+    assert driver.run() == 0
+    assert driver.status.best == (1, pytest.approx(0.9 + 0.02 * (7919 % 101 / 50 - 1)))
+    result = told(folder)
+    assert result["winner"] is None
+    assert [c["verdict"] for c in result["comparisons"]] == ["not shown", "not shown"]
+    assert "# Trial 0 " in (folder / "best" / "config.yaml").read_text()
+    assert driver.status.findings[0].startswith("nothing better than the baseline was shown")
+    assert not [c for c in recorder.calls if c[0] == "champion"]
+
+
+def test_a_confirmed_study_given_again_starts_nothing_and_goes_on_with_more(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    harness.behave(folder, all={"success": 0.8}, _1={"success": 0.9}, _3={"success": 0.95})
+    confirm = ("confirm.top_k=1", "confirm.seeds=2")
+    assert harness.sweep(tmp_path, "sweep.n_trials=3", *confirm).run() == 0
+    before = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.suffix in (".json", ".yaml", ".jsonl")}
+    assert len([p for p in before if p.name == "result.json"]) == 3 + 4
+    again = harness.sweep(tmp_path, "sweep.n_trials=3", *confirm)
+    assert again.run() == 0
+    assert {p: p.stat().st_mtime_ns for p in before} == before
+    assert again.status.findings[0].startswith("better than the baseline: trial 1")
+    assert harness.sweep(tmp_path, "sweep.n_trials=4", *confirm).run() == 0
+    starts = {str(f.parent.relative_to(folder)): len(f.read_text().splitlines()) for f in folder.rglob("starts")}
+    assert set(starts.values()) == {1}  # nothing twice
+    assert len(starts) == 4 + 6
+    result = told(folder)
+    assert [c["trial"] for c in result["comparisons"]] == [3, 1]  # what was confirmed before is compared again
+    assert result["winner"] == 3
+
+
+def test_a_failed_seed_of_a_confirmation_is_never_averaged_away(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    harness.behave(folder, all={"success": 0.8}, _1={"success": 0.9}, confirm_1={"do": "diverge"})
+    assert harness.sweep(tmp_path, "sweep.n_trials=2", "confirm.top_k=1", "confirm.seeds=2").run() == 0
+    (comparison,) = told(folder)["comparisons"]
+    assert (comparison["verdict"], told(folder)["winner"]) == ("failed", None)
+    assert "diverged: loss is nan" in comparison["reason"]
+
+
+def test_a_trial_of_several_seeds_is_told_as_their_mean(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    harness.behave(folder, all={"success": 0.5}, seed_2={"success": 0.7}, seed_3={"success": 0.9})
+    recorder = harness.Recorded()
+    config = harness.configure(tmp_path, *harness.SWEEP, "sweep.n_trials=2", "sweep.seeds_per_trial=3")
+    driver = harness.driver(config, recorder=recorder)
+    assert driver.run() == 0
+    for trial in harness.study_trials(folder):
+        assert trial.value == pytest.approx(0.7)
+        assert trial.user_attrs["spread"] == {"Eval/success_rate": pytest.approx(0.2)}
+    seeds = {json.loads(f.read_text())["seed"]: f.parent.name for f in folder.glob("trial_0001/*/trial.json")}
+    assert seeds == {1: "seed_1", 2: "seed_2", 3: "seed_3"}
+    (update,) = (c[1] for c in recorder.calls if c[0] == "update")
+    assert update["metrics"]["Search/Eval/success_rate_spread"] == {n: pytest.approx(0.2) for n in (0, 1)}
+    assert ("end", "trial_0001_seed_3", "finished") in recorder.calls
+    assert [v.state for v in driver.status.views.values()] == ["finished", "finished"]
+
+
+def test_a_trial_one_of_whose_seeds_fails_has_failed(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    harness.behave(folder, all={"success": 0.5, "seconds": 0.05}, seed_1={"do": "diverge", "seconds": 0.01})
+    driver = harness.sweep(tmp_path, "sweep.n_trials=2", "sweep.seeds_per_trial=4", "algorithm.iterations=20")
+    assert driver.run() == 0
+    assert harness.states(folder) == "FF"
+    for trial in harness.study_trials(folder):
+        assert trial.user_attrs["reason"] == "diverged: loss is nan at iteration 5 (seed 1)"
+    results = [json.loads((folder / "trial_0000" / f"seed_{s}" / "result.json").read_text()) for s in (1, 2, 3, 4)]
+    assert [r["status"] for r in results] == ["failed", "pruned", "pruned", "pruned"]  # and no more time is spent
+    assert "seed 1 failed" in results[3]["reason"]
+    assert not (folder / "trial_0000" / "seed_4" / "starts").exists()
+
+
+def test_pruning_compares_means_over_all_seeds(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    # One unlucky seed alone would be far behind.
+    harness.behave(folder, all={"success": 0.9, "seconds": 0.03}, seed_2={"success": 0.3}, _3={"success": 0.1})
+    pruner = "sweep.pruner={_target_: optuna.pruners.PercentilePruner, percentile: 75.0, n_startup_trials: 1}"
+    few = ("sweep.n_trials=4", "sweep.seeds_per_trial=2", "algorithm.iterations=30")
+    assert harness.sweep(tmp_path, *few, pruner).run() == 0
+    assert harness.states(folder) == "CCCP"
+    standings = [t.intermediate_values for t in harness.study_trials(folder)]
+    assert standings[1] == {step: pytest.approx(0.6) for step in range(2, 31, 2)}
+
+
+def test_the_wilcoxon_pruner_is_told_each_seed(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    harness.behave(folder, all={"success": 0.9, "spread": 0.01}, _2={"success": 0.2})
+    pruner = "sweep.pruner={_target_: optuna.pruners.WilcoxonPruner, p_threshold: 0.2}"
+    assert harness.sweep(tmp_path, "sweep.n_trials=3", "sweep.seeds_per_trial=6", pruner).run() == 0
+    assert harness.states(folder) == "CCP"
+    first, _, pruned = harness.study_trials(folder)
+    assert list(first.intermediate_values) == list(range(6))
+    assert len(pruned.intermediate_values) < 6
+    assert "too far behind" in pruned.user_attrs["reason"]
+
+
+PARETO = (
+    "sweep.objective=null",
+    "+sweep.objectives={Eval/success_rate: {direction: maximize, worst: 0.0},"
+    " Eval/time_to_goal: {direction: minimize, worst: 20.0}}",
+    "+sweep.constraints={Eval/collision_rate: {max: 0.05}}",
+)
+
+
+def test_a_trial_that_breaks_a_constraint_is_never_the_best(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    safe, reckless = {"eval": {"Eval/collision_rate": 0.04}}, {"eval": {"Eval/collision_rate": 0.2}}
+    harness.behave(folder, all={"success": 0.5} | safe, _1={"success": 0.9} | reckless, _2={"success": 0.7} | safe)
+    constraint = "+sweep.constraints={Eval/collision_rate: {max: 0.05}}"
+    driver = harness.sweep(tmp_path, "sweep.n_trials=4", constraint, "confirm.top_k=1", "confirm.seeds=2")
+    assert driver.run() == 0
+    assert driver.status.best == (2, pytest.approx(0.7))
+    assert driver.status.views["trial_0001"].reason == "breaks Eval/collision_rate <= 0.05 (0.200)"
+    assert harness.study_trials(folder)[1].constraints == {"Eval/collision_rate": pytest.approx(0.15)}
+    assert told(folder)["winner"] == 2
+
+
+def test_a_winner_must_keep_the_constraints_on_fresh_seeds_too(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    safe, reckless = {"eval": {"Eval/collision_rate": 0.04}}, {"eval": {"Eval/collision_rate": 0.2}}
+    harness.behave(folder, all={"success": 0.5} | safe, _1={"success": 0.9}, confirm_1=reckless)
+    constraint = "+sweep.constraints={Eval/collision_rate: {max: 0.05}}"
+    assert harness.sweep(tmp_path, "sweep.n_trials=2", constraint, "confirm.top_k=1", "confirm.seeds=2").run() == 0
+    (comparison,) = told(folder)["comparisons"]
+    assert (comparison["verdict"], told(folder)["winner"]) == ("breaks a constraint", None)
+    assert comparison["low"] > 0  # by its success alone it would have won
+
+
+def test_a_front_with_its_hypervolume(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+
+    def came_to(success: float, seconds: float | None, collisions: float = 0.0) -> dict[str, Any]:
+        time_to_goal = {} if seconds is None else {"Eval/time_to_goal": seconds}
+        return {"success": success, "eval": {"Eval/collision_rate": collisions, **time_to_goal}}
+
+    harness.behave(
+        folder,
+        _0=came_to(0.8, 10.0),
+        _1=came_to(0.9, 15.0),
+        _2=came_to(0.7, 12.0),  # worse than the baseline in both
+        _3=came_to(0.99, 5.0, collisions=0.5),  # best in both, and reckless
+        _4=came_to(0.0, None),  # never reached a goal
+    )
+    recorder = harness.Recorded()
+    config = harness.configure(tmp_path, *harness.SWEEP, *PARETO, "sweep.n_trials=5")
+    driver = harness.driver(config, recorder=recorder)
+    assert driver.run() == 0
+    front = json.loads((folder / "front.json").read_text())
+    assert [point["trial"] for point in front["front"]] == [0, 1]
+    assert front["front"][1]["values"] == {"Eval/success_rate": 0.9, "Eval/time_to_goal": 15.0}
+    assert list(front["broken"]) == ["3"]
+    volumes = [8.0, 8.0 + 0.1 * 5.0]  # 0.8 x (20 - 10), and what trial 1 adds
+    by_trial = {0: volumes[0], 1: volumes[1], 2: volumes[1], 3: volumes[1], 4: volumes[1]}
+    (update,) = (c[1] for c in recorder.calls if c[0] == "update")
+    assert update["metrics"]["Search/hypervolume"] == pytest.approx(by_trial)
+    assert update["tags"]["front"] == "0, 1"
+    assert harness.study_trials(folder)[4].values == [0.0, 20.0]
+    assert driver.status.findings[0] == "Pareto front: 2 trials"
+    assert sorted(f.name for f in (folder / "front").iterdir()) == ["trial_0000.yaml", "trial_0001.yaml"]
+    assert "weight" in (folder / "front" / "trial_0001.yaml").read_text()
