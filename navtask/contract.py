@@ -15,7 +15,9 @@ from rsl_rl.env import VecEnv
 from tensordict import TensorDict
 
 from navtask.bookkeeping import Bookkeeping, count_rows, zero_rows
+from navtask.graph import Outcome, StepGraph
 from navtask.kernels import Recorded
+from navtask.physics.contract import Physics
 
 
 def refilled() -> Any:
@@ -88,6 +90,7 @@ class VecTask(VecEnv, ABC):
     #: Ends of this task by name, first those that take precedence. ``diverged`` (a state that is not finite) comes
     #: before all of them and ``timeout`` after. ``success`` is one of them.
     ends: Sequence[str]
+    physics: Physics
 
     def __init__(
         self,
@@ -112,7 +115,11 @@ class VecTask(VecEnv, ABC):
         self.reward_scale = reward_scale
         self.auto_reset = auto_reset
         self.active = torch.ones(num_envs, dtype=torch.bool, device=device)
-        """(N,) rooms whose episode is under way; all of them with ``auto_reset``."""
+        """(N,) rooms whose episode is under way; all of them with ``auto_reset``. Live."""
+        self.cuda_graph = device.type == "cuda"
+        """Whether each step is one captured CUDA graph. May be switched off, on CUDA; a graph goes on reading the
+        tensors that it was captured with, the reward's weights among them: write into them, don't replace them."""
+        self._graph: StepGraph | None = None
         self.causes = ("diverged", *self.ends, "timeout")
         self._books = Bookkeeping(
             step=episode.step,
@@ -175,13 +182,21 @@ class VecTask(VecEnv, ABC):
         everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
         self.episode.reset(everywhere)
         self.episode.number.zero_()
-        self.active = everywhere
+        self.active.fill_(True)
         self._reset(everywhere)
 
-    def step(self, actions: torch.Tensor) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict[str, Any]]:
+    def step(self, actions: torch.Tensor) -> Outcome:
         """One control step under ``actions`` (N, A). Returns observation, rewards (N,), dones (N,) bool and extras."""
         if actions.shape != (self.num_envs, self.num_actions):
             raise ValueError(f"actions are {tuple(actions.shape)}, not ({self.num_envs}, {self.num_actions})")
+        if not self.cuda_graph:
+            return self._step(actions)
+        if self._graph is None:
+            self._graph = StepGraph(self._step, self.state, self.load)
+        return self._graph(actions)
+
+    def _step(self, actions: torch.Tensor) -> Outcome:
+        """All of a step, on buffers that stay where they are, without a look at any value: fit to be captured."""
         episode, books, active = self.episode, self._books, self.active
         self._advance(books.take(actions, active), books.ends, books.finite)
         dones, time_outs, terminated, success = books.name_ends()
@@ -194,7 +209,7 @@ class VecTask(VecEnv, ABC):
             self._reset(dones)
             observation = self._observe()
         else:
-            self.active = active & ~dones
+            active &= ~dones
             observation = final_obs.clone()
         return observation, rewards, dones, extras
 
@@ -202,15 +217,19 @@ class VecTask(VecEnv, ABC):
         """Means over the episodes that ended, their number (``Train/episodes``), and means over all steps, since the
         last call; one host synchronisation.
 
+        ``Physics/dropped``, how often the engine had no room for all that touched in a room, is absent where it had.
         Episode metrics are absent when no counted episode ended. Returns are unscaled. ``merge`` is called on each
         tensor of sums, to add in place those of rooms that other processes step.
         """
-        for sums in self._books.sums.values():
+        everything = [*self._books.sums.values(), self.physics.dropped]
+        for sums in everything:
             merge(sums)
-        ended, saturated, (steps,) = (sums.tolist() for sums in self._books.sums.values())
-        for sums in self._books.sums.values():
+        ended, saturated, (steps,), (dropped,) = (sums.tolist() for sums in everything)
+        for sums in everything:
             sums.zero_()
         statistics: dict[str, float] = {}
+        if dropped:
+            statistics["Physics/dropped"] = float(dropped)
         causes, rewards, length = ended[: len(self.causes)], ended[len(self.causes) : -1], ended[-1]
         episodes = sum(causes)
         if episodes:

@@ -103,7 +103,7 @@ class Evaluator(ABC):
         for step in range(env.max_episode_length):
             if watch is not None:
                 watch()
-            active = env.active
+            active = env.active.clone()
             self._before_step()
             observation, _, _, extras = env.step(policy(observation))
             self._after_step(active)

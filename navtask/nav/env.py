@@ -103,7 +103,7 @@ class NavEnv(VecTask, Described):
         model = build_model(config.rooms, config.physics_dt)
         self._first_geom = first_obstacle_geom(model)
         substeps = round(config.control_dt / config.physics_dt)
-        self.physics = build_physics(backend, model, num_envs, substeps=substeps, threads=threads)
+        self.physics = build_physics(backend, model, num_envs, substeps=substeps, threads=threads, device=device)
 
         self._lidar = Lidar(
             config.lidar,
@@ -307,7 +307,7 @@ class NavEnv(VecTask, Described):
             tensor.copy_(state["rooms"][name])
         for name, tensor in self._books.sums.items():
             tensor.copy_(state["statistics"][name])
-        self.active = state["active"].clone()
+        self.active.copy_(state["active"])
         self.physics.load(state["physics"])
         everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
         self._sense(everywhere, begins=False)

@@ -17,7 +17,7 @@ class Physics(ABC):
     - ``reset`` leaves nothing of a world's past behind (no warm start, no control), and no trace in other worlds.
     - A world whose state is not finite stays so, visibly, until it is reset; the others never notice.
     - Results don't depend on the number of worlds or of threads.
-    - Masks are (N,) bool tensors on ``device``; nothing is returned that later changes but the three live tensors.
+    - Masks are (N,) bool tensors on ``device``; nothing is returned that later changes but these live tensors.
     """
 
     num_worlds: int
@@ -25,6 +25,9 @@ class Physics(ABC):
     qpos: torch.Tensor
     qvel: torch.Tensor
     touching: torch.Tensor
+    dropped: torch.Tensor
+    """(1,) int64: in how many worlds, summed over steps and resets since it was last zeroed, the engine may have
+    dropped contacts or constraints because its buffers were full. 0 for ever where buffers grow."""
 
     @abstractmethod
     def step(self, ctrl: torch.Tensor, active: torch.Tensor | None = None) -> None:
@@ -41,11 +44,6 @@ class Physics(ABC):
         """Move and resize the M geoms from index ``first`` on, in the masked worlds: pos and size (N, M, 3), quat
         (N, M, 4). Felt from the next ``reset`` or ``step`` of that world on. Boxes and cylinders of the world body,
         turned about the vertical alone."""
-
-    def pop_dropped(self) -> int:
-        """How often a world ended a ``step`` or ``reset`` in which the engine, its buffers being full, may have dropped
-        contacts or constraints, since the last call; one host synchronisation. 0 for an engine whose buffers grow."""
-        return 0
 
     @abstractmethod
     def state(self) -> dict[str, Any]:

@@ -143,6 +143,7 @@ class MujocoC(Physics):
         self.qpos = self._qpos.float()
         self.qvel = self._qvel.float()
         self.touching = torch.zeros(num_worlds, dtype=torch.bool)
+        self.dropped = torch.zeros(1, dtype=torch.int64)
         reading = [self._qpos, self._qvel, contacts, self.qpos, self.qvel, self.touching]
         self._read = Recorded(self.device, (read_state, num_worlds, reading))
         self._read()

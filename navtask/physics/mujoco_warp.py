@@ -254,9 +254,9 @@ class MujocoWarp(Physics):
         self._ctrl = wp.to_torch(d.ctrl)
         self._mask = torch.ones(num_worlds, dtype=torch.bool, device=device)
         self._place = torch.zeros(num_worlds, model.nq, device=device)
-        self._dropped = torch.zeros(1, dtype=torch.int64, device=device)
-        self._arrays = {name: wp.from_torch(getattr(self, f"_{name}")) for name in ("mask", "place", "dropped")}
-        self._arrays["touching"] = wp.from_torch(self.touching)
+        self.dropped = torch.zeros(1, dtype=torch.int64, device=device)
+        own = {"mask": self._mask, "place": self._place, "touching": self.touching, "dropped": self.dropped}
+        self._arrays = {name: wp.from_torch(tensor) for name, tensor in own.items()}
         self._kept = [wp.empty_like(array) for array in (d.qpos, d.qvel, d.qacc_warmstart)]
         self._carried = {
             "qpos": self.qpos,
@@ -339,7 +339,7 @@ class MujocoWarp(Physics):
         m, d = self._model, self._data
         count = pos.shape[1]
         if not self._resizable[first : first + count].all():
-            raise NotImplementedError("only boxes and cylinders can be moved and resized")
+            raise ValueError("only boxes and cylinders can be set")
         new = [
             wp.from_torch(pos, dtype=wp.vec3),
             wp.from_torch(size, dtype=wp.vec3),
@@ -351,11 +351,6 @@ class MujocoWarp(Physics):
             (self.num_worlds, count),
             [wp.from_torch(mask), first, m.geom_type, m.geom_bodyid, d.xpos, d.xquat, *new, *fields],
         )
-
-    def pop_dropped(self) -> int:  # noqa: D102
-        count = int(self._dropped.item())
-        self._dropped.zero_()
-        return count
 
     def state(self) -> dict[str, Any]:  # noqa: D102
         return {name: tensor.clone() for name, tensor in self._carried.items()}

@@ -216,6 +216,6 @@ class ReachEnv(VecTask, Described):
             tensor.copy_(state["targets"][name])
         for name, tensor in self._books.sums.items():
             tensor.copy_(state["statistics"][name])
-        self.active = state["active"].clone()
+        self.active.copy_(state["active"])
         self.physics.load(state["physics"])
         self._sense(torch.ones(self.num_envs, dtype=torch.bool, device=self.device))

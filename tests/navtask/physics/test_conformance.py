@@ -335,7 +335,7 @@ def test_every_contact_is_kept(backend):
     worlds = Worlds(backend, 8, boxes=[(0.7, 0.0, 0.4, 0.4, 0.0), (0.0, 0.7, 0.4, 0.4, 0.0)])
     worlds.drive([1.0, 1.0, 0.0], steps=5)
     assert worlds.physics.touching.all()
-    assert worlds.physics.pop_dropped() == 0
+    assert worlds.physics.dropped == 0
 
 
 class TestChoosing:

@@ -23,10 +23,9 @@ def test_what_does_not_fit_is_counted_once_a_world_and_step_and_not_printed(cont
     monkeypatch.setattr(mujoco_warp, "CONTACTS_PER_WORLD", contacts)
     monkeypatch.setattr(mujoco_warp, "DEEP_CONTACTS_PER_WORLD", deep)
     worlds = Worlds("mujoco_warp", 8, **CORNER)
-    assert worlds.physics.pop_dropped() == 0
+    assert worlds.physics.dropped == 0
     worlds.drive([1.0, 1.0, 0.0], steps=5)
-    assert 0 < worlds.physics.pop_dropped() <= 8 * 5
-    assert worlds.physics.pop_dropped() == 0
+    assert 0 < worlds.physics.dropped <= 8 * 5
     assert "overflow" not in capfd.readouterr().out
 
 
@@ -35,7 +34,7 @@ def test_geoms_of_other_kinds_are_refused():
     spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[0.1, 0.0, 0.0], contype=0, conaffinity=0)
     physics = build_physics("mujoco_warp", spec.compile(), 8, substeps=1, threads=1)
     everywhere, pos, size, quat = torch.ones(8).bool(), torch.zeros(8, 1, 3), torch.ones(8, 1, 3), torch.ones(8, 1, 4)
-    with pytest.raises(NotImplementedError, match="only boxes and cylinders"):
+    with pytest.raises(ValueError, match="only boxes and cylinders"):
         physics.set_geoms(everywhere, 0, pos, size, quat)
 
 
