@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from navtask.doctor import driving, instants, resets, running
-from navtask.doctor.finding import PASS, Finding, Outcome
+from navtask.doctor.finding import FAIL, PASS, UNKNOWN, Finding, Outcome
 from navtask.doctor.patient import Patient
 
 
@@ -42,11 +42,15 @@ CHECKS = (
 
 
 def examine(patient: Patient) -> list[Finding]:
-    """Every check's finding, in order."""
+    """Every check's finding, in order. What an environment raises is told: in the first check as its fault."""
     found: dict[str, Finding] = {}
     for check in CHECKS:
-        with torch.no_grad():
-            verdict, figure = check.examine(patient, found)
+        try:
+            with torch.no_grad():
+                verdict, figure = check.examine(patient, found)
+        except Exception as error:  # the environment's, or of what the check takes for granted
+            verdict = UNKNOWN if found else FAIL
+            figure = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
         found[check.name] = Finding(check.name, verdict, figure, check.look_at)
         patient.give_back()
         if check.name == "hidden state" and verdict == PASS and patient.restarts:

@@ -179,6 +179,8 @@ class Responses:
 
     observation: torch.Tensor
     """(2, R, W)"""
+    features: torch.Tensor
+    """(2, R, F) the observation and, where there are rows enough to fit them, its squares: for distances."""
     reward: torch.Tensor
     """(2, R) less what the actions alone explain: penalties on them tell nothing of an instant."""
     actions: torch.Tensor
@@ -210,15 +212,19 @@ class Responses:
         held_out = room % 3 == 0
         for k in range(2):
             reward[k] -= predict(direct, reward[k], held_out)
+        features = observation
+        if 8 * observation.shape[-1] < observation.shape[1]:
+            squares = torch.cat([rows(f.observation.square()) for f in forks], dim=1)
+            features = torch.cat([observation, squares], dim=-1)
         latest = torch.cat([f.observation.flatten(1, 2) for f in forks], dim=1)
-        return cls(observation, reward, action, held_out, _repeats(latest))
+        return cls(observation, features, reward, action, held_out, _repeats(latest))
 
     def explained(self, reward: int, observation: int) -> float:
         """Share of the held-out variance of the reward of one step that the observation of one explains."""
         if not self.reward_answers[reward]:
             return 0.0
         target = self.reward[reward]
-        rest = target - predict(self.observation[observation], target, self.held_out)
+        rest = target - predict(self.features[observation], target, self.held_out)
         return max(0.0, 1.0 - _power(rest[self.held_out]) / max(_power(target[self.held_out]), 1e-12))
 
     @property

@@ -30,6 +30,7 @@ import numpy as np
 import torch
 import warp as wp
 
+from navtask import cache
 from navtask.nav.config import RoomsConfig
 from navtask.nav.robot import ROBOT
 from navtask.nav.scene import Rooms, Slots, distance_to_slot
@@ -402,7 +403,7 @@ def geodesic_lengths(rooms: Rooms, config: RoomsConfig, resolution: float = RESO
     Infinite where the goal cannot be reached. A cell of the grid, ``resolution`` m wide, is free when its centre is at
     least the robot's radius from every surface. Kept on disk: rooms measured before are looked up.
     """
-    path = _cache_folder() / f"geodesic-{fingerprint(rooms, config)[:24]}-{resolution:g}-v{VERSION}.npy"
+    path = cache.folder() / f"geodesic-{fingerprint(rooms, config)[:24]}-{resolution:g}-v{VERSION}.npy"
     lengths = _read_cache(path, rooms.goal.shape[0])
     if lengths is None:
         lengths = compute_lengths(rooms, config, resolution)
@@ -462,12 +463,6 @@ def fingerprint(rooms: Rooms, config: RoomsConfig) -> str:
             digest.update(f"{name}{tuple(tensor.shape)}".encode())
             digest.update(tensor.cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
-
-
-def _cache_folder() -> Path:
-    """``$NAVTASK_CACHE``, or navtask's place in the user's cache folder."""
-    own = os.environ.get("NAVTASK_CACHE")
-    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "navtask"
 
 
 def _read_cache(path: Path, num: int) -> torch.Tensor | None:
