@@ -258,6 +258,8 @@ class Config:
     """MLflow's experiment, and the folder of single runs."""
     output_dir: str = MISSING
     """Where studies and runs are kept."""
+    doctor: bool = MISSING
+    """``on``: before a sweep the environment is examined, and a sick one refused; ``off``: not."""
     dry_run: bool = MISSING
     """Print what would be run, and start nothing."""
     require: dict[str, float] = MISSING

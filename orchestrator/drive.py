@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator import plan, terminal
+from orchestrator import health, plan, terminal
 from orchestrator.config import PROJECT, Config
 from orchestrator.driver import Driver, NoRecorder
 from orchestrator.provenance import provenance
@@ -26,6 +26,7 @@ def drive(config: Config, launcher_options: Mapping[str, Any], tags: Mapping[str
     if config.dry_run:
         print("\n".join(plan.describe(made, launcher)))
         return 0, made.search
+    tags = {**tags, **health.examine(config)}
     uri = resolve_uri(config.tracking.uri, PROJECT) if config.tracking.uri is not None else None
 
     def recorder(tell: Any) -> Recorder | NoRecorder:

@@ -35,7 +35,7 @@ STUDY, DATABASE, LOCK = "study.yaml", "study.db", "lock"
 
 ADD_BEST = "+best=config"
 
-MAY_DIFFER = ("launcher.", "tracking.", "confirm.", "dry_run", "output_dir")
+MAY_DIFFER = ("launcher.", "tracking.", "confirm.", "doctor", "dry_run", "output_dir")
 """What a study may be gone on with otherwise than it was begun; ``sweep.n_trials`` may grow as well."""
 
 
