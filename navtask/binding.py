@@ -15,9 +15,12 @@ MirrorMap = tuple[torch.Tensor, torch.Tensor]
 
 
 class ObservationGroups:
-    """The enabled terms of a config, by group."""
+    """The enabled terms of a config, by group, for N rooms."""
 
-    def __init__(self, registry: Registry[ObservationTerm], config: TaskConfig, *, privileged: bool = False):
+    def __init__(
+        self, registry: Registry[ObservationTerm], config: TaskConfig, num_envs: int, *, privileged: bool = False
+    ):
+        self._num_envs = num_envs
         self._terms: dict[str, list[tuple[ObservationTerm, int, Callable[..., torch.Tensor]]]] = {"policy": []}
         if privileged:
             self._terms["privileged"] = []
@@ -48,8 +51,9 @@ class ObservationGroups:
         values = []
         for term, width, function in self._terms[group]:
             value = function(sensed, truth)
-            if value.shape[1:] != (width,):
-                raise ValueError(f"observation term '{term.name}' returned {tuple(value.shape)}; declared (N, {width})")
+            declared = (self._num_envs, width)
+            if value.shape != declared:
+                raise ValueError(f"observation term '{term.name}' returned {tuple(value.shape)}; declared {declared}")
             values.append(value)
         return torch.cat(values, dim=-1)
 

@@ -6,7 +6,7 @@ accounting of episodes are here, once.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from rsl_rl.env import VecEnv
 from tensordict import TensorDict
 
+from navtask.ages import draw_ages
 from navtask.bookkeeping import Bookkeeping, count_rows, zero_rows
 from navtask.graph import Outcome, StepGraph
 from navtask.kernels import Recorded
@@ -104,6 +105,9 @@ class VecTask(VecEnv, ABC):
         auto_reset: bool,
         device: torch.device,
         cfg: Any,
+        seed: int,
+        stream: int,
+        first_room: int,
     ):
         self.num_envs = num_envs
         self.num_actions = num_actions
@@ -120,6 +124,7 @@ class VecTask(VecEnv, ABC):
         """Whether each step is one captured CUDA graph. May be switched off, on CUDA; a graph goes on reading the
         tensors that it was captured with, the reward's weights among them: write into them, don't replace them."""
         self._graph: StepGraph | None = None
+        self._key = {"seed": seed, "stream": stream, "first_room": first_room}
         self.causes = ("diverged", *self.ends, "timeout")
         self._books = Bookkeeping(
             step=episode.step,
@@ -155,12 +160,12 @@ class VecTask(VecEnv, ABC):
         """A fresh observation from the last reading, by group."""
 
     @abstractmethod
-    def state(self) -> dict[str, Any]:
-        """Everything needed to go on exactly from here, as nested dicts of tensors."""
+    def _drawn(self) -> Mapping[str, torch.Tensor]:
+        """What was drawn for the episodes under way, by name; live tensors."""
 
     @abstractmethod
-    def load(self, state: dict[str, Any]) -> None:
-        """Go on from a ``state()`` of an equally configured task."""
+    def _sense(self, mask: torch.Tensor) -> None:
+        """Read every sensor once in the masked rooms, in the middle of their episodes."""
 
     # -- what is the same for all -----------------------------------------------------------------------------------
 
@@ -172,6 +177,10 @@ class VecTask(VecEnv, ABC):
     @episode_length_buf.setter
     def episode_length_buf(self, ages: torch.Tensor) -> None:
         self.episode.age.copy_(ages)
+
+    def spread_ages(self) -> None:
+        """Let the first episodes be of random age, so that their time-outs don't come in one burst."""
+        self.episode_length_buf = draw_ages(self.num_envs, self.max_episode_length, self.device, **self._key)
 
     def get_observations(self) -> TensorDict:
         """The current observation, fresh, by group: each (N, width)."""
@@ -244,6 +253,29 @@ class VecTask(VecEnv, ABC):
             for axis, count in zip(self.action_names, saturated, strict=True):
                 statistics[f"Policy/action_saturation_{axis}"] = count / steps
         return statistics
+
+    def state(self) -> dict[str, Any]:
+        """Everything needed to go on exactly from here, as nested dicts of tensors."""
+        return {
+            "episode": {name: tensor.clone() for name, tensor in self.episode.tensors().items()},
+            "drawn": {name: tensor.clone() for name, tensor in self._drawn().items()},
+            "physics": self.physics.state(),
+            "statistics": {name: tensor.clone() for name, tensor in self._books.sums.items()},
+            "active": self.active.clone(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from a ``state()`` of an equally configured task."""
+        for part, tensors in (
+            ("episode", self.episode.tensors()),
+            ("drawn", self._drawn()),
+            ("statistics", self._books.sums),
+        ):
+            for name, tensor in tensors.items():
+                tensor.copy_(state[part][name])
+        self.active.copy_(state["active"])
+        self.physics.load(state["physics"])
+        self._sense(torch.ones(self.num_envs, dtype=torch.bool, device=self.device))
 
     @property
     def drawing_failures(self) -> int:

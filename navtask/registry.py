@@ -194,8 +194,3 @@ def _fits(value: object, annotation: Any) -> bool:
     if isinstance(value, int) and not isinstance(value, bool) and annotation in (float, float | None):
         return True
     return isinstance(value, annotation) and not (isinstance(value, bool) and annotation is not bool)
-
-
-NAV = Terms("navtask.nav")
-OBSERVATIONS, REWARDS = NAV.observations, NAV.rewards
-deployable, sim_only, reward = NAV.deployable, NAV.sim_only, NAV.reward

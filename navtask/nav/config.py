@@ -4,10 +4,9 @@ Importing this module is cheap (no torch), so that a settings mistake is told at
 """
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from navtask.errors import ConfigError
+from navtask.config import TaskConfig, check, validate_task
 
 
 @dataclass(kw_only=True)
@@ -65,44 +64,13 @@ class LidarConfig:
 
 
 @dataclass(kw_only=True)
-class ObservationTermConfig:
-    """One term of the observation."""
-
-    enabled: bool = True
-    params: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(kw_only=True)
-class RewardTermConfig:
-    """One term of the reward."""
-
-    weight: float
-    params: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(kw_only=True)
-class NavConfig:
+class NavConfig(TaskConfig):
     """The whole task."""
 
-    name: str
     rooms: RoomsConfig
     lidar: LidarConfig
-    control_dt: float
-    """Time between two actions, s."""
-    physics_dt: float
-    """Physics step, s; ``control_dt`` is a multiple of it."""
-    episode_length: float
-    """Time limit of an episode, s."""
-    goal_radius: float
-    """The goal is reached within this distance of the robot's centre, m."""
-    goal_distance_scale: float
-    """Distance that the observation shows as 1, m."""
-    reward_scale: float
-    """The reward handed to the learner is the weighted sum times this; everything logged is unscaled."""
     history: int
     """How many of the last observations are stacked."""
-    observations: dict[str, ObservationTermConfig]
-    rewards: dict[str, RewardTermConfig]
 
 
 OBSTACLES_MAX = 128
@@ -111,21 +79,16 @@ ROOM_MAX = 90.0
 """Greatest length of a room, m; unused obstacles wait beyond it."""
 
 
-def _check(condition: bool, key: str, value: object, expected: str) -> None:
-    if not condition:
-        raise ConfigError(key, value, expected)
-
-
 def validate_rooms(rooms: RoomsConfig, robot_radius: float, key: str = "task.rooms") -> None:
     """Raise ConfigError unless rooms can be drawn from these settings."""
-    _check(
+    check(
         len(rooms.size) == 2 and all(2.0 <= length <= ROOM_MAX for length in rooms.size),
         f"{key}.size",
         rooms.size,
         f"two lengths of 2 to {ROOM_MAX:g} m, [x, y]",
     )
     low, high = (rooms.obstacles * 2)[:2] if rooms.obstacles else (1, 0)
-    _check(
+    check(
         len(rooms.obstacles) == 2 and 0 <= low <= high <= OBSTACLES_MAX,
         f"{key}.obstacles",
         rooms.obstacles,
@@ -133,16 +96,16 @@ def validate_rooms(rooms: RoomsConfig, robot_radius: float, key: str = "task.roo
     )
     if rooms.automaton is None:
         sizes = rooms.half_size or []
-        _check(
+        check(
             len(sizes) == 2 and 0.05 <= sizes[0] <= sizes[1] <= ROOM_MAX,
             f"{key}.half_size",
             rooms.half_size,
             f"[least, greatest] in m, with 0.05 <= least <= greatest <= {ROOM_MAX:g}",
         )
     else:
-        _check(rooms.half_size is None, f"{key}.half_size", rooms.half_size, "null: the automaton sets them")
+        check(rooms.half_size is None, f"{key}.half_size", rooms.half_size, "null: the automaton sets them")
         _validate_automaton(rooms, rooms.automaton, 2 * (robot_radius + rooms.margin), key)
-    _check(
+    check(
         rooms.gap > 2 * robot_radius,
         f"{key}.gap",
         rooms.gap,
@@ -150,52 +113,52 @@ def validate_rooms(rooms: RoomsConfig, robot_radius: float, key: str = "task.roo
     )
     # Start and goal lie in this inner rectangle; where no free place is found, in opposite corners of it.
     inner = [length - 2 * (robot_radius + rooms.margin) for length in rooms.size]
-    _check(
+    check(
         rooms.margin >= 0 and min(inner) > 0,
         f"{key}.margin",
         rooms.margin,
         f"0 to below {min(rooms.size) / 2 - robot_radius:g} m, half the room less the robot's radius",
     )
-    _check(
+    check(
         0 <= rooms.goal_distance <= 0.7 * math.hypot(*inner),
         f"{key}.goal_distance",
         rooms.goal_distance,
         f"0 to {0.7 * math.hypot(*inner):.1f} m, 0.7 of the diagonal that start and goal may lie on",
     )
-    _check(rooms.tries >= 1, f"{key}.tries", rooms.tries, "at least 1")
+    check(rooms.tries >= 1, f"{key}.tries", rooms.tries, "at least 1")
 
 
 def _validate_automaton(rooms: RoomsConfig, automaton: AutomatonConfig, disc: float, key: str) -> None:
     """``disc``: least length of a bay, m."""
-    _check(automaton.cell >= 0.1, f"{key}.automaton.cell", automaton.cell, "at least 0.1 m")
+    check(automaton.cell >= 0.1, f"{key}.automaton.cell", automaton.cell, "at least 0.1 m")
     rows = rooms.size[1] / automaton.cell
-    _check(
+    check(
         3 <= round(rows) <= 32 and abs(rows - round(rows)) < 1e-6,
         f"{key}.automaton.cell",
         automaton.cell,
         f"a part of the room's width, {rooms.size[1]:g} m, that goes into it 3 to 32 times",
     )
-    _check(
+    check(
         rooms.gap <= rooms.size[1] - 2 * automaton.cell,
         f"{key}.gap",
         rooms.gap,
         f"at most {rooms.size[1] - 2 * automaton.cell:g} m, the room's width less a cell at either side",
     )
     least, most = math.ceil(rooms.gap / automaton.cell), math.floor((rooms.size[0] - 2 * disc) / automaton.cell + 1e-6)
-    _check(
+    check(
         least <= automaton.columns <= most,
         f"{key}.automaton.columns",
         automaton.columns,
         f"{least} to {most}: the gap, to the room's length less a bay of {disc:g} m at either end",
     )
     fill, smoothing = automaton.fill, automaton.smoothing
-    _check(
+    check(
         len(fill) == 2 and 0 <= fill[0] <= fill[1] <= 0.5,
         f"{key}.automaton.fill",
         fill,
         "[least, greatest] with 0 <= least <= greatest <= 0.5",
     )
-    _check(
+    check(
         len(smoothing) == 2 and 0 <= smoothing[0] <= smoothing[1] <= 16,
         f"{key}.automaton.smoothing",
         smoothing,
@@ -209,58 +172,23 @@ def validate(config: NavConfig) -> None:
     Checks names and parameters against the registries, so it imports the terms (and torch).
     """
     from navtask.nav.robot import ROBOT
-    from navtask.registry import OBSERVATIONS, REWARDS, check_params
+    from navtask.nav.terms import TERMS
 
     validate_rooms(config.rooms, ROBOT.radius)
     lidar = config.lidar
-    _check(4 <= lidar.beams <= 1024, "task.lidar.beams", lidar.beams, "4 to 1024")
-    _check(
+    check(4 <= lidar.beams <= 1024, "task.lidar.beams", lidar.beams, "4 to 1024")
+    check(
         lidar.max_range > ROBOT.radius,
         "task.lidar.max_range",
         lidar.max_range,
         f"more than the robot's radius, {ROBOT.radius} m",
     )
-    _check(
+    check(
         0 <= lidar.noise_std <= lidar.max_range,
         "task.lidar.noise_std",
         lidar.noise_std,
         f"0 to the maximum range, {lidar.max_range:g} m",
     )
-    _check(0 <= lidar.dropout < 1, "task.lidar.dropout", lidar.dropout, "a share, 0 to below 1")
-    _check(0 < config.physics_dt <= 0.05, "task.physics_dt", config.physics_dt, "above 0, at most 0.05 s")
-    substeps = config.control_dt / config.physics_dt
-    _check(
-        substeps >= 1 and abs(substeps - round(substeps)) < 1e-6,
-        "task.control_dt",
-        config.control_dt,
-        f"a multiple of task.physics_dt={config.physics_dt:g}",
-    )
-    _check(
-        2 * config.control_dt <= config.episode_length <= 1e5 * config.control_dt,
-        "task.episode_length",
-        config.episode_length,
-        "2 to 100,000 control steps",
-    )
-    for name in ("goal_radius", "goal_distance_scale", "reward_scale"):
-        value = getattr(config, name)
-        _check(0 < value < math.inf, f"task.{name}", value, "above 0, and finite")
-    _check(1 <= config.history <= 16, "task.history", config.history, "1 to 16")
-    for name, term in config.observations.items():
-        OBSERVATIONS.get(name, "task.observations")
-        check_params(OBSERVATIONS.get(name), term.params, f"task.observations.{name}.params")
-    _check(
-        any(t.enabled and OBSERVATIONS.get(n).group == "policy" for n, t in config.observations.items()),
-        "task.observations",
-        "none enabled",
-        "at least one DEPLOYABLE term for the actor",
-    )
-    for name, reward in config.rewards.items():
-        registered = REWARDS.get(name, "task.rewards")
-        _check(
-            isinstance(reward.weight, int | float) and math.isfinite(reward.weight),
-            f"task.rewards.{name}.weight",
-            reward.weight,
-            "a finite number",
-        )
-        check_params(registered, reward.params, f"task.rewards.{name}.params")
-    _check(bool(config.rewards), "task.rewards", "{}", "at least one reward term")
+    check(0 <= lidar.dropout < 1, "task.lidar.dropout", lidar.dropout, "a share, 0 to below 1")
+    check(1 <= config.history <= 16, "task.history", config.history, "1 to 16")
+    validate_task(config, TERMS)

@@ -1,16 +1,13 @@
 """The navigation task as a vectorised environment."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import torch
 import warp as wp
 from tensordict import TensorDict
 
-from navtask import random
-from navtask.contract import Episode, RewardSum, VecTask, refilled
+from navtask.binding import MirrorMap, ObservationGroups, bind_rewards, trail_length
+from navtask.contract import Episode, VecTask, refilled
 from navtask.description import Described, Shown
 from navtask.kernels import Recorded
 from navtask.nav.config import NavConfig
@@ -19,8 +16,8 @@ from navtask.nav.rewards import RewardContext
 from navtask.nav.robot import ROBOT
 from navtask.nav.scene import GeomWriter, RoomDrawer, Rooms, Slots, build_model, first_obstacle_geom
 from navtask.nav.sensing import Sensed, Truth, drive, read_pose
+from navtask.nav.terms import TERMS
 from navtask.physics import build_physics
-from navtask.registry import OBSERVATIONS, REWARDS, ObservationTerm
 
 ACTION_NAMES = ("vx", "vy", "wz")
 
@@ -71,9 +68,9 @@ class NavEnv(VecTask, Described):
         def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
             return torch.zeros(num_envs, *shape, dtype=dtype, device=where)
 
-        self._groups = _bind_observations(config, privileged)
-        self._widths = {group: sum(width for _, width, _ in terms) for group, terms in self._groups.items()}
-        reward, trail_length = _bind_rewards(config, where)
+        self._observation = ObservationGroups(TERMS.observations, config, num_envs, privileged=privileged)
+        reward = bind_rewards(TERMS.rewards, config.rewards, where)
+        trail = trail_length(TERMS.rewards, config.rewards)
         super().__init__(
             num_envs=num_envs,
             num_actions=len(ACTION_NAMES),
@@ -84,17 +81,19 @@ class NavEnv(VecTask, Described):
                 age=zeros(dtype=torch.int64),
                 reward_sums=zeros(len(reward.names)),
                 action=zeros(3),
-                trail=zeros(2 * (trail_length + 1), 2),
-                frames=zeros(config.history if config.history > 1 else 0, self._widths["policy"]),
+                trail=zeros(2 * (trail + 1), 2),
+                frames=zeros(config.history if config.history > 1 else 0, self._observation.width("policy")),
             ),
             reward=reward,
             reward_scale=config.reward_scale,
             auto_reset=auto_reset,
             device=where,
             cfg=config,
+            seed=seed,
+            stream=stream,
+            first_room=first_room,
         )
         self.episode: NavEpisode
-        self._draw_ages = partial(_launch_ages, seed=seed, stream=stream, first_room=first_room)
 
         slots = Slots.of(config.rooms)
         self.rooms = Rooms.empty(num_envs, slots, where)
@@ -186,20 +185,16 @@ class NavEnv(VecTask, Described):
 
     # -- the task ---------------------------------------------------------------------------------------------------
 
-    def spread_ages(self) -> None:
-        """Let the first episodes be of random age, so that their time-outs don't come in one burst."""
-        self.episode_length_buf = self._draw_ages(self.num_envs, self.max_episode_length, self.device)
-
     def _advance(self, actions: torch.Tensor, ends: torch.Tensor, finite: torch.Tensor) -> None:
         self._drive()  # reads ``actions``, which live in the books
         self.physics.step(self._ctrl, None if self.auto_reset else self.active)
-        self._sense(self.active, begins=False)  # fills in ``ends`` and ``finite``
+        self._sense(self.active)  # fills in ``ends`` and ``finite``
         frames = self.episode.frames
         if len(frames[0]):
             frames[:, :-1] = frames[:, 1:].clone()
             frames[:, -1] = self._frame("policy")
 
-    def _sense(self, mask: torch.Tensor, *, begins: bool) -> None:
+    def _sense(self, mask: torch.Tensor, *, begins: bool = False) -> None:
         self._mask.copy_(mask)
         self._read_pose[begins]()
         self._lidar.scan(mask, self.truth.pose, few=begins)
@@ -233,21 +228,16 @@ class NavEnv(VecTask, Described):
             frames.copy_(torch.where(mask.view(-1, 1, 1), frame, frames))
 
     def _frame(self, group: str) -> torch.Tensor:
-        """(N, width) this instant's terms of a group, each checked against its declared width."""
-        values = []
-        for name, width, term in self._groups[group]:
-            value = term(self.sensed, self.truth)
-            if value.shape != (self.num_envs, width):
-                raise ValueError(
-                    f"observation term '{name}' returned {tuple(value.shape)}; declared ({self.num_envs}, {width})"
-                )
-            values.append(value)
-        return torch.cat(values, dim=-1)
+        """(N, width) this instant's terms of a group."""
+        return self._observation.read(group, self.sensed, self.truth)
+
+    def _drawn(self) -> dict[str, torch.Tensor]:
+        return dict(self.rooms.tensors())
 
     def _observe(self) -> TensorDict:
         frames = self.episode.frames
         groups = {"policy": frames.flatten(1).clone() if len(frames[0]) else self._frame("policy")}
-        if "privileged" in self._groups:
+        if "privileged" in self._observation.names:
             groups["privileged"] = self._frame("privileged")
         return TensorDict(groups, batch_size=self._batch_size, device=self.device)
 
@@ -255,113 +245,30 @@ class NavEnv(VecTask, Described):
     def drawing_failures(self) -> int:  # noqa: D102
         return int(self.rooms.failures.sum())
 
-    def mirror_maps(self) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    def mirror_maps(self) -> dict[str, MirrorMap]:
         """How a left-right reflection of the world changes each observation group, and ``actions``: (index, sign),
         so that the mirrored vector is ``v[..., index] * sign``. Original and mirror are equally good experience."""
         maps = {"actions": (torch.arange(3), torch.tensor([1.0, -1.0, -1.0]))}
-        for group, terms in self._groups.items():
-            repeats = self.config.history if group == "policy" else 1
-            index, sign, offset = [], [], 0
-            for _ in range(repeats):
-                for name, width, _term in terms:
-                    term_index, term_sign = OBSERVATIONS[name].mirror_map(width)
-                    index.append(term_index + offset)
-                    sign.append(term_sign)
-                    offset += width
-            maps[group] = torch.cat(index), torch.cat(sign)
+        for group in self._observation.names:
+            frames = self.config.history if group == "policy" else 1
+            index, sign = self._observation.mirror_map(group)
+            starts = torch.arange(frames).unsqueeze(-1) * len(index)
+            maps[group] = (starts + index).flatten(), sign.repeat(frames)
         return {name: (i.to(self.device), s.to(self.device)) for name, (i, s) in maps.items()}
 
     # -- as seen from outside ---------------------------------------------------------------------------------------
 
     def terms(self) -> dict[str, list[Shown]]:  # noqa: D102
         shown: dict[str, list[Shown]] = {}
-        for group, terms in self._groups.items():
-            start = (self.config.history - 1) * self._widths[group] if group == "policy" else 0
-            shown[group] = []
-            for name, width, _term in terms:
-                ranges = OBSERVATIONS[name].mirror == "beams"
-                shown[group].append(Shown(name, start, width, ranges, ANSWERS.get(name, ())))
-                start += width
+        for group in self._observation.names:
+            older = (self.config.history - 1) * self._observation.width(group) if group == "policy" else 0
+            shown[group] = [
+                Shown(term.name, older + start, width, term.mirror == "beams", ANSWERS.get(term.name, ()))
+                for term, start, width in self._observation.layout(group)
+            ]
         return shown
 
     def scene(self) -> dict[str, torch.Tensor]:  # noqa: D102
         rooms = self.rooms
         obstacles = torch.cat([rooms.centre, rooms.half, rooms.axis], dim=-1)
         return {"body": self.physics.qpos.clone(), "goal": rooms.goal.clone(), "obstacles": obstacles}
-
-    # -- exact resumption -------------------------------------------------------------------------------------------
-
-    def state(self) -> dict[str, Any]:  # noqa: D102
-        return {
-            "episode": {name: tensor.clone() for name, tensor in self.episode.tensors().items()},
-            "rooms": {name: tensor.clone() for name, tensor in self.rooms.tensors()},
-            "physics": self.physics.state(),
-            "statistics": {name: tensor.clone() for name, tensor in self._books.sums.items()},
-            "active": self.active.clone(),
-        }
-
-    def load(self, state: dict[str, Any]) -> None:  # noqa: D102
-        for name, tensor in self.episode.tensors().items():
-            tensor.copy_(state["episode"][name])
-        for name, tensor in self.rooms.tensors():
-            tensor.copy_(state["rooms"][name])
-        for name, tensor in self._books.sums.items():
-            tensor.copy_(state["statistics"][name])
-        self.active.copy_(state["active"])
-        self.physics.load(state["physics"])
-        everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
-        self._sense(everywhere, begins=False)
-
-
-Term = Callable[[Sensed, Truth], torch.Tensor]
-
-
-def _bind_observations(config: NavConfig, privileged: bool) -> dict[str, list[tuple[str, int, Term]]]:
-    """Enabled terms by group: name, declared width, and the function bound to its parameters."""
-    groups: dict[str, list[tuple[str, int, Term]]] = {"policy": []}
-    if privileged:
-        groups["privileged"] = []
-    for name, settings in config.observations.items():
-        term = OBSERVATIONS.get(name, "task.observations")
-        if settings.enabled and term.group in groups:
-            groups[term.group].append((name, term.width_for(config), _bind(term, settings.params)))
-    return groups
-
-
-def _bind(term: ObservationTerm, params: dict[str, Any]) -> Term:
-    """The one place that hands a term its sources: a DEPLOYABLE one never sees the truth."""
-    if term.group == "policy":
-        return lambda sensed, truth: term.function(sensed, **params)
-    return lambda sensed, truth: term.function(sensed, truth, **params)
-
-
-def _bind_rewards(config: NavConfig, device: torch.device) -> tuple[RewardSum, int]:
-    """The reward and how many steps of trail its terms look back on."""
-    names, terms, weights, trail = [], [], [], 0
-    for name, settings in config.rewards.items():
-        term = REWARDS.get(name, "task.rewards")
-        names.append(name)
-        terms.append(partial(term.function, **settings.params))
-        weights.append(float(settings.weight))
-        if term.trail is not None:
-            trail = max(trail, settings.params.get(term.trail, term.default(term.trail)))
-    return RewardSum(names, terms, torch.tensor(weights, device=device)), trail
-
-
-@wp.kernel
-def draw_ages(seed: int, stream: int, first_room: int, limit: int, ages: wp.array(dtype=wp.int64)):
-    """Ages of first episodes, uniform on [0, limit)."""
-    room = wp.tid()
-    key = random.Key()
-    key.seed = seed
-    key.stream = stream
-    key.room = first_room + room
-    key.episode = 0
-    ages[room] = wp.int64(random.uniform4(key, random.AGES, 0)[0] * float(limit))
-
-
-def _launch_ages(num: int, limit: int, device: torch.device, **key: int) -> torch.Tensor:
-    ages = torch.zeros(num, dtype=torch.int64, device=device)
-    inputs = [key["seed"], key["stream"], key["first_room"], limit, wp.from_torch(ages)]
-    wp.launch(draw_ages, dim=num, inputs=inputs, device=str(device))
-    return ages

@@ -4,7 +4,7 @@ import torch
 
 from navtask.nav.config import NavConfig
 from navtask.nav.sensing import Sensed, Truth
-from navtask.registry import deployable, sim_only
+from navtask.nav.terms import deployable, sim_only
 
 
 def _beams(config: NavConfig) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from navtask.nav.sensing import Sensed, Truth
-from navtask.registry import reward
+from navtask.nav.terms import reward
 
 
 @dataclass

@@ -1,14 +1,11 @@
 """The reaching task as a vectorised environment."""
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import torch
 import warp as wp
 from tensordict import TensorDict
 
-from navtask.ages import draw_ages
 from navtask.binding import MirrorMap, ObservationGroups, bind_rewards
 from navtask.contract import Episode, VecTask
 from navtask.description import Described, Shown
@@ -62,7 +59,7 @@ class ReachEnv(VecTask, Described):
         def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
             return torch.zeros(num_envs, *shape, dtype=dtype, device=where)
 
-        self._observation = ObservationGroups(TERMS.observations, config)
+        self._observation = ObservationGroups(TERMS.observations, config, num_envs)
         reward = bind_rewards(TERMS.rewards, config.rewards, where)
         super().__init__(
             num_envs=num_envs,
@@ -80,9 +77,11 @@ class ReachEnv(VecTask, Described):
             auto_reset=auto_reset,
             device=where,
             cfg=config,
+            seed=seed,
+            stream=stream,
+            first_room=first_room,
         )
         self.episode: ReachEpisode
-        self._draw_ages = partial(draw_ages, seed=seed, stream=stream, first_room=first_room)
         self.targets = Targets.empty(num_envs, where)
         substeps = round(config.control_dt / config.physics_dt)
         self.physics = build_physics(
@@ -146,10 +145,6 @@ class ReachEnv(VecTask, Described):
 
     # -- the task ---------------------------------------------------------------------------------------------------
 
-    def spread_ages(self) -> None:
-        """Let the first episodes be of random age, so that their time-outs don't come in one burst."""
-        self.episode_length_buf = self._draw_ages(self.num_envs, self.max_episode_length, self.device)
-
     def _advance(self, actions: torch.Tensor, ends: torch.Tensor, finite: torch.Tensor) -> None:
         self._command()  # reads ``actions``, which live in the books
         self.physics.step(self._ctrl, None if self.auto_reset else self.active)
@@ -174,6 +169,9 @@ class ReachEnv(VecTask, Described):
         self.physics.reset(mask, self.targets.start)
         self._read()
 
+    def _drawn(self) -> dict[str, torch.Tensor]:
+        return self.targets.tensors()
+
     def _observe(self) -> TensorDict:
         policy = self._observation.read("policy", self.sensed)
         return TensorDict({"policy": policy}, batch_size=[self.num_envs], device=self.device)
@@ -197,25 +195,3 @@ class ReachEnv(VecTask, Described):
 
     def scene(self) -> dict[str, torch.Tensor]:  # noqa: D102
         return {"body": self.sensed.joint_pos.clone(), "goal": self.targets.target.clone()}
-
-    # -- exact resumption -------------------------------------------------------------------------------------------
-
-    def state(self) -> dict[str, Any]:  # noqa: D102
-        return {
-            "episode": {name: tensor.clone() for name, tensor in self.episode.tensors().items()},
-            "targets": {name: tensor.clone() for name, tensor in self.targets.tensors().items()},
-            "physics": self.physics.state(),
-            "statistics": {name: tensor.clone() for name, tensor in self._books.sums.items()},
-            "active": self.active.clone(),
-        }
-
-    def load(self, state: dict[str, Any]) -> None:  # noqa: D102
-        for name, tensor in self.episode.tensors().items():
-            tensor.copy_(state["episode"][name])
-        for name, tensor in self.targets.tensors().items():
-            tensor.copy_(state["targets"][name])
-        for name, tensor in self._books.sums.items():
-            tensor.copy_(state["statistics"][name])
-        self.active.copy_(state["active"])
-        self.physics.load(state["physics"])
-        self._sense(torch.ones(self.num_envs, dtype=torch.bool, device=self.device))

@@ -7,12 +7,11 @@ import numpy as np
 import torch
 import yaml
 
+from navtask.config import ObservationTermConfig, RewardTermConfig
 from navtask.nav.config import (
     AutomatonConfig,
     LidarConfig,
     NavConfig,
-    ObservationTermConfig,
-    RewardTermConfig,
     RoomsConfig,
 )
 from navtask.nav.scene import RoomDrawer, Rooms, Slots

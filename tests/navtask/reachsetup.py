@@ -51,8 +51,8 @@ def use_targets(env, *, start=None, target=None):
 
 
 def towards_target(env):
-    """Resolved-rate control (Whitney 1969): the joint speeds that move the tool straight to its target, the fastest joint
-    at its limit. By the engine's Jacobian."""
+    """Resolved-rate control (Whitney 1969): the joint speeds that move the tool straight to its target, the fastest of
+    them at its limit. By the engine's Jacobian."""
     model = build_model(env.config.physics_dt)
     data = mujoco.MjData(model)
     jacobian = torch.zeros(env.num_envs, 3, model.nv, dtype=torch.float64)

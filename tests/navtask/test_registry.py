@@ -3,7 +3,8 @@
 import pytest
 
 from navtask.errors import ConfigError
-from navtask.registry import OBSERVATIONS, REWARDS, RewardTerm, check_params
+from navtask.nav.terms import OBSERVATIONS, REWARDS
+from navtask.registry import RewardTerm, check_params
 
 
 @pytest.mark.parametrize(

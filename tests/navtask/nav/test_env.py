@@ -11,7 +11,7 @@ from navsetup import clearance, draw, load_nav, load_rooms, rooms_by_hand, use_r
 
 from navtask.nav.robot import ROBOT
 from navtask.nav.scene import build_model
-from navtask.registry import OBSERVATIONS, REWARDS, reward
+from navtask.nav.terms import OBSERVATIONS, REWARDS, reward
 
 
 def actions(num, steps, seed=0):

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 from navsetup import PRESETS, load_nav, load_rooms
 
+from navtask.config import ObservationTermConfig, RewardTermConfig
 from navtask.errors import ConfigError
-from navtask.nav.config import ObservationTermConfig, RewardTermConfig, validate, validate_rooms
+from navtask.nav.config import validate, validate_rooms
 from navtask.nav.robot import ROBOT
 
 

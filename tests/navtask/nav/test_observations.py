@@ -8,8 +8,8 @@ import torch
 from instants import sensed, truth
 from navsetup import load_nav
 
-from navtask.nav.config import ObservationTermConfig
-from navtask.registry import OBSERVATIONS, deployable, sim_only
+from navtask.config import ObservationTermConfig
+from navtask.nav.terms import OBSERVATIONS, deployable, sim_only
 
 
 def value(name, *, sense=None, true=None, num=1):

@@ -9,8 +9,8 @@ import torch
 from instants import context
 from navsetup import load_nav
 
-from navtask.nav.config import RewardTermConfig
-from navtask.registry import REWARDS, reward
+from navtask.config import RewardTermConfig
+from navtask.nav.terms import REWARDS, reward
 
 T, F = torch.tensor([True]), torch.tensor([False])
 
