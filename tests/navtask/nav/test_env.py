@@ -1,4 +1,5 @@
-"""The task: what a step is, what an episode carries, what a reset forgets, and that rooms are independent."""
+"""Navigation: what a step is, what an episode carries, what a reset forgets, and that rooms are independent. What all
+tasks have in common is tested in ``tests/navtask/test_contract.py``."""
 
 import math
 from dataclasses import replace
@@ -134,17 +135,6 @@ class TestInstants:
             _, rewards, *_ = env.step(torch.zeros(4, 3))
             assert (rewards > 0).all() == (k >= window)
 
-    def test_in_rooms_that_go_on_the_final_observation_is_the_returned_one(self, make_env):
-        env = make_env(short(), num_envs=64, privileged=True)
-        ended = 0
-        for action in actions(64, 25):
-            observation, _, dones, extras = env.step(action)
-            for group in ("policy", "privileged"):
-                assert torch.equal(observation[group][~dones], extras["final_obs"][group][~dones])
-                assert (observation[group][dones] != extras["final_obs"][group][dones]).any(-1).all()
-            ended += int(dones.sum())
-        assert ended > 64
-
     def test_the_observation_after_a_reset_is_of_the_new_episode(self, make_env):
         env = make_env(short(), num_envs=64, privileged=True)
         for action in actions(64, 25):
@@ -263,28 +253,6 @@ class TestBodyFrameDrive:
 
 
 class TestActions:
-    def test_are_clipped_for_body_and_reward_alike(self, make_env):
-        wild, tame = make_env(), make_env()
-        given = actions(8, 12) * 5
-        assert_same(rollout(wild, given), rollout(tame, given.clamp(-1, 1)))
-
-    def test_the_clipped_share_is_counted_by_axis(self, make_env):
-        env = make_env(num_envs=10)
-        for k in range(10):
-            action = torch.zeros(10, 3)
-            action[:, 0] = 1.0  # on the limit is not clipped
-            action[:3, 1] = -1.5
-            action[:, 2] = 2.0 if k < 5 else 0.0
-            env.step(action)
-        shares = {k.removeprefix("Policy/action_saturation_"): v for k, v in env.pop_statistics().items() if "sat" in k}
-        assert shares == pytest.approx({"vx": 0.0, "vy": 0.3, "wz": 0.5})
-
-    def test_are_not_changed_in_place(self, make_env):
-        given = actions(8, 1)[0] * 3
-        kept = given.clone()
-        make_env().step(given)
-        assert torch.equal(given, kept)
-
     def test_the_pending_action_is_not_in_the_observation(self, make_env):
         """Two copies in one state observe the same, whatever each is about to do."""
         config = load_nav()
@@ -318,13 +286,6 @@ class TestReset:
         for columns in (slice(0, 2), slice(2, 5), slice(5, 7)):
             assert len(torch.unique(seen[:, columns], dim=0)) == len(seen)
         assert (seen.std(0)[:5] > 1.5).all()
-
-    def test_same_seed_same_rollout_other_seed_another(self, make_env):
-        config = short()
-        given = actions(16, 30)
-        one, same, other = (rollout(make_env(config, num_envs=16, seed=seed), given) for seed in (3, 3, 4))
-        assert_same(one, same)
-        assert not torch.equal(one[0]["obs/policy"], other[0]["obs/policy"])
 
     def test_frozen_rooms_are_never_training_rooms(self, make_env):
         training = torch.cat([make_env(num_envs=64, seed=seed).rooms.goal for seed in range(5)])
@@ -365,20 +326,6 @@ class TestReset:
         for name, tensor in used.episode.tensors().items():
             if name != "number":
                 assert torch.equal(tensor, fresh.episode.tensors()[name]), name
-
-    def test_also_one_that_is_not_a_number(self, make_env):
-        env = make_env(short(0.2))
-        env.episode.reward_sums[3] = math.nan
-        env.episode.age.fill_(env.max_episode_length)
-        env.step(torch.zeros(8, 3))
-        assert torch.isfinite(env.episode.reward_sums).all()
-
-    def test_restart_begins_again(self, make_env):
-        env = make_env(short(), num_envs=16)
-        given = actions(16, 25)
-        first = rollout(env, given)
-        env.restart()
-        assert_same(rollout(env, given), first)
 
 
 # -- ends ------------------------------------------------------------------------------------------------------------
@@ -478,98 +425,11 @@ class TestEnds:
         assert sum(shares.values()) == pytest.approx(1.0)
         assert sum(share > 0 for share in shares.values()) == 3
 
-    def test_one_diverged_room_is_ended_reset_and_counted_and_no_other_notices(self, make_env):
-        config = short(20.0)
-        env, healthy = (make_env(config, num_envs=8, privileged=True) for _ in range(2))
-        given = actions(8, 12) * 0.3
-        for action in given[:4]:
-            env.step(action)
-            healthy.step(action)
-        bad = torch.arange(8) == 5
-        env.physics.reset(bad, torch.full((8, 3), math.nan))
-        (after,), (expected,) = rollout(env, given[4:5]), rollout(healthy, given[4:5])
-        assert_same([after], [expected], ~bad)
-        assert after["done"][5]
-        assert after["terminated"][5]
-        assert not after["time_out"][5]
-        for value in after.values():
-            assert torch.isfinite(value).all()
-        assert_same(rollout(env, given[5:]), rollout(healthy, given[5:]), ~bad)
-        statistics = env.pop_statistics()
-        assert statistics["Episode_Termination/diverged"] == 1.0
-        assert all(map(math.isfinite, statistics.values()))
-
-    @pytest.mark.parametrize("value", [math.nan, math.inf])
-    def test_an_action_that_is_no_number_ends_its_own_room_only(self, make_env, value):
-        env, healthy = make_env(privileged=True), make_env(privileged=True)
-        given = actions(8, 6) * 0.3
-        broken = given.clone()
-        broken[2, 4, 1] = value
-        after, expected = rollout(env, broken), rollout(healthy, given)
-        others = torch.arange(8) != 4
-        assert_same(after, expected, others)
-        assert after[2]["terminated"][4]
-        for step in after:
-            for tensor in step.values():
-                assert torch.isfinite(tensor).all()
-
 
 # -- accounting ------------------------------------------------------------------------------------------------------
 
 
 class TestAccounting:
-    def test_returns_lengths_and_terms_are_those_of_the_episodes_that_ended(self, make_env):
-        config = short(2.0)
-        env = make_env(config, num_envs=64)
-        returns, lengths = torch.zeros(64), torch.zeros(64)
-        ended_returns, ended_lengths = [], []
-        for action in actions(64, 50):
-            _, rewards, dones, _ = env.step(action)
-            returns += rewards / config.reward_scale
-            lengths += 1
-            ended_returns += returns[dones].tolist()
-            ended_lengths += lengths[dones].tolist()
-            returns[dones] = 0
-            lengths[dones] = 0
-        statistics = env.pop_statistics()
-        assert statistics["Train/episodes"] == len(ended_returns)
-        assert statistics["Train/mean_reward"] == pytest.approx(np.mean(ended_returns), rel=1e-4)
-        assert statistics["Train/mean_episode_length"] == pytest.approx(np.mean(ended_lengths))
-        terms = {k: v for k, v in statistics.items() if k.startswith("Episode_Reward/")}
-        assert {k.split("/")[1] for k in terms} == set(REWARDS)
-        assert sum(terms.values()) == pytest.approx(statistics["Train/mean_reward"], rel=1e-6)
-
-    def test_taking_them_begins_anew(self, make_env):
-        env = make_env(short(0.5))
-        rollout(env, actions(8, 10))
-        assert "Train/mean_reward" in env.pop_statistics()
-        assert env.pop_statistics() == {}
-
-    def test_ages_are_spread_and_those_first_episodes_left_out(self, make_env):
-        config = short(2.0)
-        env = make_env(config, num_envs=256)
-        env.spread_ages()
-        ages = env.episode_length_buf.clone()
-        assert ages.min() >= 0
-        assert ages.max() < env.max_episode_length
-        assert torch.histc(ages.float(), 4, 0, env.max_episode_length).min() > 256 / 8
-        bursts = []
-        for _ in range(env.max_episode_length):
-            *_, extras = env.step(torch.zeros(256, 3))
-            bursts.append(int(extras["time_outs"].sum()))
-        assert sum(bursts) == 256
-        assert max(bursts) < 256 / 4
-        # Every room ended once, and only those that began at age 0 count.
-        length = env.pop_statistics().get("Train/mean_episode_length")
-        assert length == (env.max_episode_length if (ages == 0).any() else None)
-
-    def test_ages_depend_on_the_room_alone(self, make_env):
-        many, few, shifted = make_env(num_envs=64), make_env(num_envs=8), make_env(num_envs=8, first_room=20)
-        for env in (many, few, shifted):
-            env.spread_ages()
-        assert torch.equal(many.episode_length_buf[:8], few.episode_length_buf)
-        assert torch.equal(many.episode_length_buf[20:28], shifted.episode_length_buf)
-
     def test_ages_can_be_set_as_the_runner_does(self, make_env):
         env = make_env()
         env.episode_length_buf = torch.randint_like(env.episode_length_buf, high=int(env.max_episode_length))
@@ -588,21 +448,6 @@ def test_a_room_does_not_depend_on_how_many_there_are(make_env, preset):
     few = rollout(make_env(config, num_envs=8, privileged=True), actions(8, 45))
     assert sum(int(step["done"].sum()) for step in few) > 8
     assert_same(many, few, slice(8), slice(None))
-
-
-def test_a_room_does_not_depend_on_where_the_batch_begins(make_env):
-    config = short(2.0)
-    given = actions(32, 45)
-    many = rollout(make_env(config, num_envs=32), given)
-    part = rollout(make_env(config, num_envs=8, first_room=16), given[:, 16:24])
-    assert_same(many, part, slice(16, 24), slice(None))
-
-
-def test_threads_change_nothing(make_env):
-    config = short(2.0)
-    given = actions(32, 30)
-    one, three = (rollout(make_env(config, num_envs=32, threads=threads), given) for threads in (1, 3))
-    assert_same(one, three)
 
 
 @pytest.mark.parametrize("history", [1, 2])
@@ -627,16 +472,6 @@ def test_goes_on_exactly_from_a_state(make_env, history):
         assert each.pop_statistics() == statistics
 
 
-def test_a_state_survives_a_file(make_env, tmp_path):
-    env = make_env(short(2.0))
-    rollout(env, actions(8, 5))
-    torch.save(env.state(), tmp_path / "state.pt")
-    expected = rollout(env, actions(8, 20, seed=1))
-    other = make_env(short(2.0))
-    other.load(torch.load(tmp_path / "state.pt", weights_only=True))
-    assert_same(rollout(other, actions(8, 20, seed=1)), expected)
-
-
 def test_returned_tensors_never_change_later(make_env):
     env = make_env(short(0.5), num_envs=16, privileged=True)
     kept, copies = [], []
@@ -656,37 +491,6 @@ def test_returned_tensors_never_change_later(make_env):
 
 
 class TestWithoutAutoReset:
-    def test_each_room_has_one_episode_and_then_stands_still(self, make_env):
-        env = make_env(short(2.0), num_envs=64, auto_reset=False, privileged=True)
-        ended = torch.zeros(64, dtype=torch.int64)
-        stopped = env.physics.qpos.clone()
-        for k in range(30):
-            over = ended > 0
-            observation, rewards, dones, extras = env.step(actions(64, 1, seed=k)[0])
-            assert (rewards[over] == 0).all()
-            assert torch.equal(env.physics.qpos[over], stopped[over])
-            assert torch.equal(env.active, ended + dones == 0)
-            for group in ("policy", "privileged"):
-                assert torch.equal(observation[group], extras["final_obs"][group])
-            ended += dones
-            stopped[dones] = env.physics.qpos[dones]
-        assert (ended == 1).all()
-        assert not env.active.any()
-        statistics = env.pop_statistics()
-        assert sum(v for k, v in statistics.items() if "Termination" in k) == pytest.approx(1.0)
-        assert (env.episode.number == 0).all()
-
-    def test_until_its_end_an_episode_is_the_same_as_with_it(self, make_env):
-        config = short(2.0)
-        given = actions(32, 20)
-        with_it = rollout(make_env(config, num_envs=32), given)
-        without = rollout(make_env(config, num_envs=32, auto_reset=False), given)
-        running = torch.ones(32, dtype=torch.bool)
-        for a, b in zip(with_it, without, strict=True):
-            for name in ("reward", "done", "time_out", "final/policy"):
-                assert torch.equal(a[name][running], b[name][running]), name
-            running &= ~a["done"]
-
     def test_goes_on_exactly_from_a_state(self, make_env):
         env, other = (make_env(short(6.0), num_envs=32, auto_reset=False) for _ in range(2))
         for _ in range(25):
