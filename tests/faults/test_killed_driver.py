@@ -14,7 +14,7 @@ import pytest
 from orchestrator import driver as driver_module
 from orchestrator.launch.local import LocalLauncher
 from orchestrator.record import wal
-from orchestrator.search import best, study, sweep
+from orchestrator.search import best, confirm, study, sweep
 
 TRIALS, ITERATIONS = 3, 6
 
@@ -60,9 +60,22 @@ MOMENTS = {
 }
 
 
-def drive(tmp_path: Path, arrange: Callable[[], None]) -> int:
+WHILE_CONFIRMING = {
+    "the last trial told, nothing to confirm begun": kill_at(sweep.Sweep, "_confirm", "before", 1),
+    "one of two folders there": kill_at(sweep, "write", "before", TRIALS + 2),
+    "folders there, no job": kill_at(LocalLauncher, "start", "before", TRIALS + 1),
+    "jobs confirming": kill_at(LocalLauncher, "start", "after", TRIALS + 3),
+    "one seed's result there, nobody told": kill_at(driver_module.Driver, "_conclude", "before", TRIALS + 1),
+    "one seed concluded, not the other": kill_at(driver_module.Driver, "_conclude", "after", TRIALS + 1),
+    "all trained, nothing concluded": kill_at(sweep.Sweep, "conclude", "before", 1),
+    "about to write the verdict": kill_at(confirm, "write", "before", 1),
+    "verdict there, best not": kill_at(sweep.Sweep, "_write_best", "before", 2),
+}
+
+
+def drive(tmp_path: Path, arrange: Callable[[], None], *more: str) -> int:
     config = harness.configure(
-        tmp_path, *harness.SWEEP, f"sweep.n_trials={TRIALS}", f"algorithm.iterations={ITERATIONS}"
+        tmp_path, *harness.SWEEP, f"sweep.n_trials={TRIALS}", f"algorithm.iterations={ITERATIONS}", *more
     )
 
     def run() -> int:
@@ -92,6 +105,43 @@ def test_each_trial_is_counted_once_and_none_is_lost(moment: str, tmp_path: Path
     assert trials[0].params["task.rewards.goal.weight"] == 15.0
     assert len({tuple(t.params.values()) for t in trials}) == TRIALS
     assert (folder / "best" / "config.yaml").exists()
+
+
+@pytest.mark.parametrize("moment", WHILE_CONFIRMING)
+def test_each_confirmation_is_trained_once_and_none_is_lost(moment: str, tmp_path: Path) -> None:
+    folder, confirmed = tmp_path / "study", ("confirm.top_k=1", "confirm.seeds=2")
+    harness.behave(folder, all={"seconds": 0.02, "success": 0.5}, _1={"success": 0.9})
+    assert drive(tmp_path, WHILE_CONFIRMING[moment], *confirmed) == -signal.SIGKILL
+    assert drive(tmp_path, lambda: None, *confirmed) == 0
+    verdict = json.loads((folder / "confirm.json").read_text())
+    assert verdict["winner"] == 1
+    assert "# Trial 1 " in (folder / "best" / "config.yaml").read_text()
+    assert len(verdict["seeds"]) == 2
+    expected = [folder / "confirm" / f"trial_{n:04d}" / f"seed_{s}" for n in (0, 1) for s in verdict["seeds"]]
+    assert sorted(f for f in (folder / "confirm").glob("*/*")) == sorted(expected)
+    for own in [*expected, *(folder / f"trial_{n:04d}" for n in range(TRIALS))]:
+        assert json.loads((own / "trial.json").read_text())["attempt"] == 0
+        assert [r.step for r in wal.read(own / "metrics.jsonl")] == list(range(1, ITERATIONS + 1))
+        assert json.loads((own / "result.json").read_text())["status"] == "finished"
+
+
+def test_a_killed_driver_loses_no_seed_of_a_trial(tmp_path: Path) -> None:
+    harness.behave(tmp_path / "study", all={"seconds": 0.02}, seed_2={"success": 0.5})
+    for moment in (
+        kill_at(sweep, "write", "before", 2),
+        kill_at(driver_module.Driver, "_conclude", "before", 2),
+        kill_at(study.Study, "tell", "before", 1),
+    ):
+        assert drive(tmp_path, moment, "sweep.seeds_per_trial=2") == -signal.SIGKILL
+    assert drive(tmp_path, lambda: None, "sweep.seeds_per_trial=2") == 0
+    for trial in harness.study_trials(tmp_path / "study"):
+        weight = trial.params["task.rewards.goal.weight"]
+        alone = weight / 100 * (2 + 4 + 6) / 6 / 3  # the mean of its three evaluations
+        assert trial.value == pytest.approx((alone + 0.5) / 2)
+        for seed in (1, 2):
+            own = tmp_path / "study" / f"trial_{trial.number:04d}" / f"seed_{seed}"
+            assert [r.step for r in wal.read(own / "metrics.jsonl")] == list(range(1, ITERATIONS + 1))
+            assert json.loads((own / "trial.json").read_text())["attempt"] == 0
 
 
 def test_a_proposal_does_not_depend_on_the_kill(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_plain_lines_where_there_is_no_terminal(status: Status) -> None:
 def test_confirmations_follow_the_trials_and_are_counted_apart(status: Status) -> None:
     status.total, status.confirmations, status.fresh_seeds = 5, 2, 3
     status.views["4"].state = "failed"
-    status.views["confirm/3"] = View(3, 300, "running", 150, 0.9, runs=3, confirms=True, began=time.monotonic() - 45)
+    status.views["confirm/3"] = View(3, 300, "running", 150, 0.9, runs=3, confirms=True, began=time.monotonic() - 22.5)
     seen = draw(status)
     numbers = [line.split()[0] for line in seen.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
     assert numbers[:6] == ["0", "1", "2", "3", "4", "3"]
