@@ -124,6 +124,21 @@ def tool_velocity(chain: Chain, q: vec6, joint: int):
     return p
 
 
+@wp.func
+def step_towards(chain: Chain, q: vec6, error: wp.vec3):
+    """Change of the angles that moves the tool by ``error``, as far as a straight line tells: damped least squares,
+    dq = J' (J J' + lambda^2 I)^-1 e (Wampler 1986)."""
+    gram = wp.identity(n=3, dtype=wp.float32) * 1.0e-3
+    for j in range(6):
+        v = tool_velocity(chain, q, j)
+        gram = gram + wp.outer(v, v)
+    pull = wp.inverse(gram) * error
+    dq = vec6()
+    for j in range(6):
+        dq[j] = wp.dot(tool_velocity(chain, q, j), pull)
+    return dq
+
+
 @wp.kernel
 def place_tools(chain: Chain, posture: wp.array(dtype=vec6), tool: wp.array(dtype=wp.vec3)):
     """``tool_point`` of many postures."""
@@ -141,21 +156,12 @@ def solve_postures(
     posture: wp.array(dtype=vec6),
     miss: wp.array(dtype=wp.float32),
 ):
-    """Inverse kinematics by damped least squares, dq = J' (J J' + lambda^2 I)^-1 e (Wampler 1986), within limits."""
+    """Inverse kinematics, within the joints' limits."""
     i = wp.tid()
     q = home
-    damping = wp.identity(n=3, dtype=wp.float32) * 1.0e-3
     for _iteration in range(iterations):
-        error = target[i] - tool_point(chain, q)
-        gram = damping
-        for j in range(6):
-            v = tool_velocity(chain, q, j)
-            gram = gram + wp.outer(v, v)
-        pull = wp.inverse(gram) * error
-        step = vec6()
-        for j in range(6):
-            step[j] = wp.dot(tool_velocity(chain, q, j), pull)
-        q = wp.min(wp.max(q + step, chain.lower), chain.upper)
+        q = q + step_towards(chain, q, target[i] - tool_point(chain, q))
+        q = wp.min(wp.max(q, chain.lower), chain.upper)
     posture[i] = q
     miss[i] = wp.length(target[i] - tool_point(chain, q))
 

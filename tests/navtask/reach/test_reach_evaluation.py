@@ -9,9 +9,11 @@ import pytest
 import torch
 from reachsetup import PRESETS, load_reach, load_targets, make_reach, towards_target
 
+from navtask.errors import ConfigError
 from navtask.evaluation import share
 from navtask.reach.arm import JOINTS, build_model
 from navtask.reach.evaluation import ReachEvaluator, hash_targets
+from navtask.reach.planners import ResolvedRate
 from navtask.reach.task import Reach
 
 NUM = 24
@@ -84,7 +86,7 @@ class TestMetrics:
 
     def test_they_are_those_that_the_task_declares(self, evaluator):
         measured = evaluator.run(lambda observation: torch.zeros(NUM, JOINTS))
-        assert tuple(measured) == Reach.metrics
+        assert tuple(measured) == tuple(Reach.metrics)
         assert evaluator.shares <= set(measured)
         estimates = evaluator.estimates(measured)
         assert estimates["success_rate"] == share(torch.zeros(NUM, dtype=torch.bool))
@@ -128,14 +130,36 @@ class TestFrozenSets:
         assert 0.4 < ReachEvaluator(config, beyond, 256).unreachable_share < 0.6
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_a_classical_controller_reaches_nearly_every_target_in_time(preset):
-    """So a policy that doesn't has itself to blame."""
-    config = load_reach()
-    evaluator = ReachEvaluator(config, load_targets(preset), 64)
-    measured = evaluator.run(lambda observation: towards_target(evaluator.env))
-    assert measured["success_rate"].mean() > 0.95
-    assert measured["spl"].mean() > 0.9
+class TestResolvedRate:
+    @pytest.mark.parametrize("preset", PRESETS)
+    def test_reaches_every_target_in_time_and_nearly_straight(self, preset):
+        """So a policy that doesn't has itself to blame."""
+        config = load_reach()
+        evaluator = ReachEvaluator(config, load_targets(preset), 500)
+        measured = evaluator.run(ResolvedRate(config))
+        assert measured["success_rate"].mean() == 1.0
+        assert measured["spl"].mean() > 0.95
+
+    def test_its_first_step_is_that_of_the_engines_jacobian(self):
+        env = make_reach(num_envs=64)
+        actions = ResolvedRate(env.config)(env.get_observations())
+        cosine = torch.nn.functional.cosine_similarity(actions, towards_target(env))
+        assert cosine.min() > 0.99, "but for the damping"
+        assert torch.allclose(actions.abs().amax(-1), torch.ones(64))
+
+    def test_finds_what_it_needs_among_other_terms(self):
+        config = load_reach()
+        terms = dict(reversed(config.observations.items()))
+        terms["action_prev"].enabled = True
+        plain, mixed = make_reach(), make_reach(load_reach(observations=terms))
+        expected = ResolvedRate(plain.config)(plain.get_observations())
+        assert torch.equal(ResolvedRate(mixed.config)(mixed.get_observations()), expected)
+
+    def test_refuses_a_task_that_does_not_show_it(self):
+        config = load_reach()
+        config.observations["to_target"].enabled = False
+        with pytest.raises(ConfigError, match=r"to_target\.enabled"):
+            ResolvedRate(config)
 
 
 def test_an_episode_can_be_watched(evaluator):
