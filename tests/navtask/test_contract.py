@@ -155,6 +155,21 @@ class TestResets:
                 assert torch.equal(tensor, fresh.episode.tensors()[name]), name
             assert torch.isfinite(tensor.double()).all(), name
 
+    def test_nothing_of_an_episode_lives_on_in_the_next(self, case):
+        """Two tasks with different pasts, then the same room's next episode: the same from there on, bit for bit."""
+        config = case.config(4)
+        one, other = case.make(config, num_envs=64), case.make(config, num_envs=64)
+        rollout(one, actions(one, 4) * 3)
+        rollout(other, torch.zeros(4, 64, other.num_actions))
+        together = (one.episode.number == 1) & (other.episode.number == 1)
+        together &= (one.episode.step == 0) & (other.episode.step == 0)
+        assert together.sum() > 16
+        for group in case.definition.groups:
+            now, then = one.get_observations()[group], other.get_observations()[group]
+            assert torch.equal(now[together], then[together])
+        given = actions(one, 4, seed=9)
+        assert_same(rollout(one, given), rollout(other, given), together)
+
     def test_restart_begins_again(self, case):
         env = case.make(case.config(10), num_envs=16)
         given = actions(env, 25)
