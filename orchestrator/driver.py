@@ -480,6 +480,7 @@ class Driver:
             "attempt": spec.attempt,
             "device": spec.config.device,
             "physics": resolve_backend(spec.config.physics.backend, spec.config.device),
+            "cuda_graph": "on" if spec.config.physics.cuda_graph and spec.config.device != "cpu" else "off",
             **self._tags,
         }
         self._recorder.start_trial(

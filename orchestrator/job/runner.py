@@ -58,6 +58,9 @@ class Runner:
             threads=threads,
             privileged=self._privileged,
         )
+        self.env.cuda_graph &= config.physics.cuda_graph
+        how = "one CUDA graph a step" if self.env.cuda_graph else "no CUDA graph"
+        print(f"physics: {self._backend} on {self._device}, {how}", flush=True)
         self.env.spread_ages()
         self.algorithm = self._build_algorithm()
         if not self._processes.main:
@@ -219,6 +222,7 @@ class Runner:
                 threads=self._threads,
                 privileged=self._privileged,
             )
+            self._evaluators[name].env.cuda_graph &= self.config.physics.cuda_graph
         return self._evaluators[name]
 
     def evaluate(self, *, final: bool) -> dict[str, float]:

@@ -3,9 +3,11 @@
 import pytest
 import torch
 from navsetup import load_nav
+from reachsetup import load_reach
 from worlds import OBSTACLE, Worlds, eight_directions, random_ctrl
 
 from navtask.nav.env import NavEnv
+from navtask.reach.env import ReachEnv
 
 pytestmark = pytest.mark.xdist_group("mujoco_warp")
 
@@ -86,6 +88,20 @@ def test_a_task_is_the_same_on_both_engines(both):
     assert ended > 64
     collisions = sum(int((e[0][3]["terminated"] & ~e[0][3]["success"]).sum()) for e in history)
     assert collisions > 8
+
+
+def test_the_arm_is_the_same_on_both_engines():
+    envs = [ReachEnv(load_reach(episode_length=0.5), num_envs=8, seed=0, backend=backend) for backend in BOTH]
+    generator = torch.Generator().manual_seed(0)
+    ended = 0
+    for step in range(60):
+        actions = torch.rand(8, envs[0].num_actions, generator=generator) * 2 - 1
+        (obs_c, reward_c, done_c, _), (obs_w, reward_w, done_w, _) = (env.step(actions) for env in envs)
+        assert torch.equal(done_c, done_w), step
+        assert (obs_c["policy"] - obs_w["policy"]).abs().max() < 1e-3, step
+        assert (reward_c - reward_w).abs().max() < 1e-3, step
+        ended += int(done_c.sum())
+    assert ended >= 16
 
 
 def test_the_engine_reports_that_nothing_was_dropped(both):

@@ -160,6 +160,12 @@ class TestFinished:
                 assert np.nanmean(rooms[name][row]) == pytest.approx(evaluation[f"Eval/{name}"], rel=1e-5)
 
 
+def test_says_which_engine_it_runs_on_and_whether_a_graph_is_captured(small_config, tmp_path, capsys):
+    for physics in ("mujoco_c", "mujoco_warp"):
+        Runner(small_config(f"physics={physics}"), seed=1, folder=tmp_path, threads=1)
+        assert f"physics: {physics} on cpu, no CUDA graph\n" in capsys.readouterr().out
+
+
 class TestReproducible:
     def test_same_seed_same_curves(self, trial):
         first, second, other = trial("a"), trial("b"), trial("c", "seed=2")
