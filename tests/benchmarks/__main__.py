@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("throughput", "startup", "tracking", "learning", "sweep")
+SCRIPTS = ("throughput", "startup", "tracking", "learning", "reach", "sweep")
 
 
 def main(names: list[str]) -> int:
