@@ -2,7 +2,7 @@
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -10,7 +10,7 @@ from navtask.errors import ConfigError
 
 if TYPE_CHECKING:  # importing a definition is cheap: no torch, no engine
     from navtask.contract import VecTask
-    from navtask.evaluation import Evaluator
+    from navtask.evaluation import Evaluator, Policy
 
 BUILT_IN = {"nav": "navtask.nav.task:Nav", "reach": "navtask.reach.task:Reach"}
 
@@ -28,14 +28,16 @@ class TaskDefinition(ABC):
     world: str
     """The field of ``config``, itself a dataclass with a ``name``, that says what is drawn anew each episode. A frozen
     set is one of these and a number."""
-    metrics: Sequence[str]
-    """What its evaluator measures, ``success_rate`` among it."""
+    metrics: Mapping[str, str]
+    """What its evaluator measures, ``success_rate`` among it: name -> what it means, with its unit and its source."""
     causes: Sequence[str]
     """How an episode can end; as ``VecTask.causes``."""
     groups: Sequence[str] = ("policy", "privileged")
     """Observation groups; ``policy`` is what a real robot has."""
     symmetric: bool = False
     """Whether ``VecTask.mirror_maps`` exists."""
+    planners: Sequence[str] = ()
+    """Policies that need no learning, to compare with; see ``make_planner``."""
 
     @property
     def world_type(self) -> type:
@@ -80,6 +82,10 @@ class TaskDefinition(ABC):
         privileged: bool = False,
     ) -> "Evaluator":
         """The first ``num_rooms`` frozen rooms of ``world``."""
+
+    def make_planner(self, name: str, config: Any) -> "Policy":
+        """One of ``planners``, for the task's observations. Raises ConfigError when these lack what it looks at."""
+        raise NotImplementedError(f"the task {self.name} has no planner")
 
 
 def names() -> list[str]:

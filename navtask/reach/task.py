@@ -1,5 +1,6 @@
 """The reaching task from outside."""
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from navtask.reach.config import ReachConfig, validate, validate_targets
@@ -16,15 +17,19 @@ class Reach(TaskDefinition):
     name = "reach"
     config = ReachConfig
     world = "targets"
-    metrics = (
-        "success_rate",
-        "timeout_rate",
-        "spl",
-        "time_to_goal",
-        "path_length",
-        "final_distance",
-        "effort",
-        "action_change",
+    metrics = MappingProxyType(
+        {
+            "success_rate": "share of targets that the tool reaches within the time limit",
+            "timeout_rate": "share of targets that the time limit ends; the rest are arms whose state diverged",
+            "spl": "success weighted by path length, l / max(p, l): p the tool's path, l the straight line to the "
+            "target; ending within goal_radius of it forgives a detour of that much (Anderson et al. 2018, "
+            "arXiv:1807.06757)",
+            "time_to_goal": "mean of the successes, s",
+            "path_length": "of the tool, mean of the successes, m",
+            "final_distance": "from the tool to the target at the end, mean over all, m",
+            "effort": "mean |a(t)|^2 of an episode, mean over all",
+            "action_change": "mean squared change of action, |a(t) - a(t-1)|^2, of an episode, mean over all",
+        }
     )
     causes = ("diverged", "success", "timeout")
     groups = ("policy",)

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from rsl_rl.extensions import RandomNetworkDistillation
 from rsl_rl.models import MLPModel
+from tensordict import TensorDict
 
 from navtask.evaluation import Estimate, Evaluator
 from navtask.physics import resolve_backend
 from navtask.replay import Replay
-from orchestrator.config import Config, task_of
+from orchestrator.config import Config, PolicyConfig, task_of
 from orchestrator.errors import UserError
 from orchestrator.job import checkpoint
 from orchestrator.job.curves import Curves
@@ -80,17 +81,6 @@ class Runner:
 
     def _build_algorithm(self) -> PPO:
         algorithm, policy = self.config.algorithm, self.config.policy
-        network = {
-            "class_name": "MLPModel",
-            "hidden_dims": list(policy.hidden_dims),
-            "activation": policy.activation,
-            "obs_normalization": policy.obs_normalization,
-        }
-        distribution: dict[str, Any] = {"class_name": policy.distribution}
-        if policy.distribution != "BetaDistribution":
-            distribution["init_std"] = policy.init_std
-        else:
-            distribution["action_range"] = (-1.0, 1.0)
         settings = {
             "algorithm": {
                 "class_name": "orchestrator.job.ppo:PPO",
@@ -114,8 +104,8 @@ class Runner:
                 "rnd": self._build_rnd(),
                 "threads": self._threads,
             },
-            "actor": {**network, "distribution_cfg": distribution},
-            "critic": dict(network),
+            "actor": {"class_name": "MLPModel", **_network(policy), "distribution_cfg": _distribution(policy)},
+            "critic": {"class_name": "MLPModel", **_network(policy)},
             "obs_groups": {name: list(groups) for name, groups in policy.obs_groups.items()},
             "num_steps_per_env": algorithm.num_steps_per_env,
             "multi_gpu": self._processes.multi_gpu_cfg,
@@ -306,6 +296,27 @@ class Runner:
         self.evaluations, self.rooms = state["evaluations"], state["rooms"]
         self.kl, self.learning_rate = state["kl"], state["learning_rate"]
         return True
+
+
+def build_actor(policy: PolicyConfig, observation: TensorDict, num_actions: int) -> MLPModel:
+    """The actor of such a policy, for a checkpoint's ``actor_state_dict``; ``observation`` tells the groups' widths."""
+    groups = {"actor": list(policy.obs_groups["actor"])}
+    distribution = _distribution(policy)
+    return MLPModel(observation, groups, "actor", num_actions, **_network(policy), distribution_cfg=distribution)
+
+
+def _network(policy: PolicyConfig) -> dict[str, Any]:
+    return {
+        "hidden_dims": list(policy.hidden_dims),
+        "activation": policy.activation,
+        "obs_normalization": policy.obs_normalization,
+    }
+
+
+def _distribution(policy: PolicyConfig) -> dict[str, Any]:
+    if policy.distribution == "BetaDistribution":
+        return {"class_name": policy.distribution, "action_range": (-1.0, 1.0)}
+    return {"class_name": policy.distribution, "init_std": policy.init_std}
 
 
 def _initialise(network: MLPModel, last_gain: float) -> None:

@@ -1,0 +1,303 @@
+"""``python -m orchestrator.evaluate run=<trial's folder | checkpoint | MLflow run id> policy=<planner> set=dense``.
+
+One table: learned policies and classical planners, as many as are named, on the same frozen rooms. A run is evaluated
+under its own task, with the set's world in place of the one that it was trained in; a set that its config doesn't have
+is today's. Planners drive under the first run's task, or today's where no run is named.
+
+    run=      a trial's folder (its newest checkpoint), one of its checkpoints, or the id of a run in MLflow
+    policy=   a planner of the task: straight, dynamic_window
+    set=      the frozen set; by default the one that the first run is judged on
+    rooms=    how many of its rooms; by default as many as the first run is judged on
+    task=     whose planners, where no run is named; nav by default
+    device=   auto, cpu or cuda; auto by default
+    tracking.uri=   where MLflow's runs are; sqlite:///mlruns/mlflow.db by default
+    --json    the same as JSON
+    --metrics what each metric means, and where it comes from; evaluates nothing
+
+Exit codes: 0 done, 1 failed, 2 a mistake, 130 interrupted.
+"""
+
+import json
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml  # type: ignore[import-untyped]
+from hydra import compose, initialize_config_dir
+from tensordict import TensorDict
+
+from navtask import tasks
+from navtask.errors import ConfigError
+from navtask.evaluation import Estimate, Evaluator, Policy
+from navtask.physics import resolve_backend
+from navtask.tasks import TaskDefinition
+from orchestrator.command import exit_code, key_values
+from orchestrator.config import PROJECT, Config, from_composed, from_plain, register, task_of
+from orchestrator.errors import UserError, nearest
+from orchestrator.job import checkpoint, spec
+from orchestrator.record.redact import redact
+from orchestrator.record.store import open_client, resolve_uri
+
+KEYS = ("run", "policy", "set", "rooms", "task", "device", "tracking.uri")
+DEFAULT_URI = "sqlite:///mlruns/mlflow.db"
+MOST_ROOMS = 100_000
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A policy to be evaluated, and the config whose task it drives under."""
+
+    name: str
+    config: Config
+    make: Callable[[Evaluator], Policy]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a policy came to."""
+
+    name: str
+    set_hash: str
+    unreachable_share: float
+    metrics: Mapping[str, Estimate]
+
+
+# -- who takes part ----------------------------------------------------------------------------------------------------
+
+
+def find_run(source: str, uri: str) -> Contestant:
+    """The policy of a trial's folder, of a checkpoint, or of a run in MLflow. Raises UserError."""
+    path = Path(source)
+    if path.is_dir():
+        found = checkpoint.latest(path)
+        trial = spec.read(path)
+        if found is None:
+            raise UserError(f"run={source}: no checkpoint yet")
+        return _of_checkpoint(f"{source} @{found['iteration']}", trial.config, found)
+    if path.exists():
+        trial = spec.read(path.resolve().parent.parent)
+        try:
+            return _of_checkpoint(source, trial.config, torch.load(path, weights_only=True, map_location="cpu"))
+        except UserError:
+            raise
+        except Exception as error:  # torch raises whatever the damage leads to
+            raise UserError(f"run={source}: not a checkpoint ({type(error).__name__})") from error
+    if os.sep in source:
+        raise UserError(f"run={source}: no such folder")
+    return _of_mlflow(source, uri)
+
+
+def _of_checkpoint(name: str, config: Config, state: Mapping[str, Any]) -> Contestant:
+    weights = state["algorithm"]["actor_state_dict"]
+
+    def make(evaluator: Evaluator) -> Policy:
+        from orchestrator.job.runner import build_actor
+
+        env = evaluator.env
+        actor = build_actor(config.policy, env.get_observations(), env.num_actions).to(env.device)
+        try:
+            actor.load_state_dict(weights)
+        except RuntimeError as error:
+            raise UserError(f"run={name}: its checkpoint does not fit its config") from error
+        return actor.eval()
+
+    return Contestant(name, config, make)
+
+
+def _of_mlflow(run_id: str, uri: str) -> Contestant:
+    """The model that a finished run keeps in MLflow: plain arrays, equal to the checkpoint's actions within 1e-5."""
+    from navtask.numpy_policy import NumpyPolicy
+    from orchestrator.record.model import NAME
+
+    client = open_client(uri)
+    try:
+        run = client.get_run(run_id)
+    except Exception as error:  # MLflow, SQLAlchemy and requests each have their own
+        raise UserError(f"run={run_id}: neither a folder nor a run in {redact(uri)}") from error
+    title = f"run={run_id}: '{run.info.run_name}'"
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            config = from_plain(
+                spec.from_yaml(Path(client.download_artifacts(run_id, spec.CONFIG, folder)).read_text())
+            )
+            policy = NumpyPolicy(client.download_artifacts(run_id, f"{NAME}/artifacts/policy.npz", folder))
+        except yaml.YAMLError as error:
+            raise UserError(f"{title} has a damaged {spec.CONFIG}: {str(error).splitlines()[0]}") from error
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(f"{title} keeps no policy: a sweep, or a training that did not finish?") from error
+
+    def act(observation: TensorDict) -> torch.Tensor:
+        # The actor sees its groups side by side, in the config's order.
+        seen = torch.cat([observation[group] for group in config.policy.obs_groups["actor"]], -1)
+        return torch.from_numpy(policy(seen.cpu().numpy())).to(seen.device)
+
+    return Contestant(f"{run.info.run_name} ({run_id[:8]})", config, lambda evaluator: act)
+
+
+def find_planner(name: str, config: Config) -> Contestant:
+    """A classical planner of the config's task. Raises UserError."""
+    task = task_of(config)
+    if name not in task.planners:
+        known = nearest(name, task.planners) if task.planners else ""
+        raise UserError(f"policy={name}: expected a planner of the task {task.name}{known or ', which has none'}")
+    try:
+        planner = task.make_planner(name, config.task)
+    except ConfigError as error:
+        raise UserError(f"policy={name}: {error}") from error
+    return Contestant(name, config, lambda evaluator: planner)
+
+
+def todays_config(task: str, device: str = "auto") -> Config:
+    """What ``conf/`` says now. Raises UserError when there is no such task or device."""
+    if task not in tasks.names():
+        raise UserError(f"task={task}: no such task{nearest(task, tasks.names())}")
+    register()
+    with initialize_config_dir(str(PROJECT / "conf"), version_base="1.3"):
+        return from_composed(compose("config", overrides=[f"task={task}", f"device={device}"]))
+
+
+# -- the evaluation ----------------------------------------------------------------------------------------------------
+
+
+def world_of_set(name: str, config: Config, today: Config) -> Any:
+    """The world of a frozen set: the config's own, or today's. Raises UserError when neither knows it."""
+    sets = {**today.evaluation.frozen, **config.evaluation.frozen}
+    if name not in sets:
+        raise UserError(f"set={name}: no such frozen set{nearest(name, sets)}")
+    return sets[name]
+
+
+def evaluate(contestant: Contestant, world: Any, rooms: int, device: str) -> Result:
+    """One episode in each of the frozen rooms of a world."""
+    config = contestant.config
+    evaluator = task_of(config).make_evaluator(
+        config.task,
+        world,
+        rooms,
+        device=device,
+        backend=resolve_backend(config.physics.backend, device),
+        threads=len(os.sched_getaffinity(0)),
+    )
+    policy = contestant.make(evaluator)
+    with torch.inference_mode():
+        measured = evaluator.run(policy)
+    return Result(contestant.name, evaluator.set_hash, evaluator.unreachable_share, evaluator.estimates(measured))
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------
+
+
+def table(results: Sequence[Result], name: str, rooms: int) -> list[str]:
+    """Lines: a row of values for each policy, and under it their 95 % intervals."""
+    cells = [["policy", *results[0].metrics]]
+    for result in results:
+        estimates = result.metrics.values()
+        cells.append([result.name, *("-" if math.isnan(e.value) else f"{e.value:.3f}" for e in estimates)])
+        cells.append(["", *("" if math.isnan(e.low) else f"[{e.low:.3f}, {e.high:.3f}]" for e in estimates)])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [f"{rooms} rooms of '{name}' ({results[0].set_hash}), one episode each; in brackets 95 % intervals", ""]
+    for row in cells:
+        right = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join([row[0].ljust(widths[0]), *right]))
+    for result in results:
+        if result.set_hash != results[0].set_hash:
+            lines.append(f"not the same rooms: {result.name} drove in {result.set_hash}")
+        if result.unreachable_share:
+            lines.append(f"{result.name}: {result.unreachable_share:.1%} of the goals can't be reached")
+    return lines
+
+
+def as_json(results: Sequence[Result], task: str, name: str, rooms: int) -> str:
+    """The same for programs; null where there is no number."""
+
+    def number(value: float) -> float | None:
+        return value if math.isfinite(value) else None
+
+    policies = [
+        {
+            "policy": result.name,
+            "set_hash": result.set_hash,
+            "unreachable_share": result.unreachable_share,
+            "metrics": {
+                metric: {"value": number(e.value), "low": number(e.low), "high": number(e.high)}
+                for metric, e in result.metrics.items()
+            },
+        }
+        for result in results
+    ]
+    return json.dumps({"task": task, "set": name, "rooms": rooms, "policies": policies}, indent=1)
+
+
+def definitions(task: TaskDefinition) -> list[str]:
+    """Lines: each metric of a task and what it means."""
+    width = max(len(name) for name in task.metrics)
+    return [f"{name.ljust(width)}  {meaning}" for name, meaning in task.metrics.items()]
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Do what the command line says. Raises UserError before anything is evaluated."""
+    flags = [argument for argument in arguments if argument.startswith("-")]
+    for flag in flags:
+        if flag in ("-h", "--help"):
+            print(__doc__)
+            return 0
+        if flag not in ("--json", "--metrics"):
+            raise UserError(f"{flag}: no such option{nearest(flag, ('--json', '--metrics', '--help'))}")
+    given = key_values([argument for argument in arguments if argument not in flags], KEYS)
+    last = dict(given)
+    for key in {key for key, _ in given} - {"run", "policy"}:
+        if sum(k == key for k, _ in given) > 1:
+            raise UserError(f"{key}={last[key]}: given twice")
+    if "--metrics" in flags:
+        print("\n".join(definitions(task_of(todays_config(last.get("task", "nav"))))))
+        return 0
+
+    uri = resolve_uri(last.get("tracking.uri", DEFAULT_URI), PROJECT)
+    runs = [find_run(value, uri) for key, value in given if key == "run"]
+    task = last.get("task", runs[0].config.task.name if runs else "nav")
+    today = todays_config(task, last.get("device", "auto"))
+    own = runs[0].config if runs else today
+    for contestant in runs:
+        if contestant.config.task.name != today.task.name:
+            raise UserError(f"run={contestant.name}: its task is {contestant.config.task.name}, not {today.task.name}")
+    contestants = runs + [find_planner(value, own) for key, value in given if key == "policy"]
+    if not contestants:
+        raise UserError("nothing to evaluate: expected run=<folder or MLflow run id> or policy=<planner>")
+    name, rooms = last.get("set", own.evaluation.set), _rooms(last.get("rooms"), own.evaluation.num_rooms)
+    worlds = [world_of_set(name, contestant.config, today) for contestant in contestants]
+
+    torch.set_num_threads(1)
+    results = [evaluate(c, world, rooms, today.device) for c, world in zip(contestants, worlds, strict=True)]
+    if "--json" in flags:
+        print(as_json(results, today.task.name, name, rooms))
+    else:
+        print("\n".join(table(results, name, rooms)))
+    return 0
+
+
+def _rooms(given: str | None, default: int) -> int:
+    if given is None:
+        return default
+    if not given.isdecimal() or not 1 <= int(given) <= MOST_ROOMS:
+        raise UserError(f"rooms={given}: expected a whole number, 1 to {MOST_ROOMS:,}")
+    return int(given)
+
+
+def main() -> int:
+    """Exit code."""
+    return exit_code(lambda: run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
