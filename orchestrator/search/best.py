@@ -5,7 +5,7 @@ from pathlib import Path
 from orchestrator.config import to_plain
 from orchestrator.job.spec import TrialSpec, as_yaml, write_aside
 
-NOT_OF_THE_TRIAL = ("sweep", "confirm", "launcher", "tracking", "output_dir", "dry_run", "require")
+NOT_OF_THE_TRIAL = ("sweep", "confirm", "launcher", "tracking", "output_dir", "doctor", "dry_run", "require")
 """Parts of the config that belong to whoever runs it."""
 
 BEST = Path("best") / "config.yaml"

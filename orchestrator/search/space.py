@@ -43,6 +43,7 @@ NOT_SEARCHED = {
     "tracking": "it changes what is recorded, not what is learnt",
     "output_dir": "it changes where files go, not what is learnt",
     "experiment_name": "it changes where files go, not what is learnt",
+    "doctor": "it changes nothing that is learnt",
     "dry_run": "it changes nothing that is learnt",
     "require": "it changes nothing that is learnt",
     "evaluation": "it changes what trials are measured by",
