@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.path.insert(0, os.getcwd())
         findings = examine(find(settings["task"], seed=_seed(settings["seed"]), device=settings["device"]))
     except ConfigError as error:
-        near = difflib.get_close_matches(str(error.value), error.candidates, n=1)
+        near = [n for w in (error.value, error.key) for n in difflib.get_close_matches(str(w), error.candidates, n=1)]
         print(f"error: {error}{f'; did you mean {near[0]!r}?' if near else ''}", file=sys.stderr)
         return 2
     if given.json:

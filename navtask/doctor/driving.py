@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 import torch
 
-from navtask.doctor.finding import FAIL, PASS, UNKNOWN, Finding, Outcome
-from navtask.doctor.instants import NOT_ALIKE
+from navtask.doctor.finding import FAIL, NOT_ALIKE, PASS, UNKNOWN, Finding, Outcome
 from navtask.doctor.patient import Copy, Patient, action_range, columns
 from navtask.doctor.running import Drive
 

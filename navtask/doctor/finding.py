@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 PASS, FAIL, UNKNOWN = "pass", "fail", "could not tell"
+NOT_ALIKE = "needs copies that are alike"
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
-from navtask.doctor.finding import FAIL, PASS, UNKNOWN, Finding, Outcome
+from navtask.doctor.finding import FAIL, NOT_ALIKE, PASS, UNKNOWN, Finding, Outcome
 from navtask.doctor.patient import Driver, Instant, Patient, same
 from navtask.doctor.resets import NO_LIMIT
-
-NOT_ALIKE = "copies of one seed are not alike"
-
 
 # -- ends ------------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
+import torch
 import yaml  # type: ignore[import-untyped]
 
 from navtask import tasks
@@ -23,6 +24,7 @@ ROOMS = 48
 
 def find(task: str, *, seed: int = 0, rooms: int = ROOMS, device: str = "cpu") -> Patient:
     """A task by its name, with the numbers of ``conf/``, or ``package.module:Class``. Raises ConfigError."""
+    _check_device(device)
     if ":" in task:
         return foreign(task, seed=seed, rooms=rooms, device=device)
     definition = tasks.get(task)
@@ -81,6 +83,12 @@ def foreign(path: str, *, seed: int, rooms: int, device: str) -> Patient:
         return maker(**{name: value for name, value in given.items() if name in taken})
 
     return Patient(make, seed=seed, rooms=rooms, seeded="seed" in taken)
+
+
+def _check_device(device: str) -> None:
+    known = ["cpu", "cuda", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))]
+    if device not in known or (device != "cpu" and not torch.cuda.is_available()):
+        raise ConfigError("device", device, "cpu, or the cuda device of a GPU that this machine has", known)
 
 
 def _composed(task: str) -> dict[str, Any]:

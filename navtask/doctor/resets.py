@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from navtask.doctor.finding import FAIL, PASS, UNKNOWN, Finding, Outcome
+from navtask.doctor.finding import FAIL, NOT_ALIKE, PASS, UNKNOWN, Finding, Outcome
 from navtask.doctor.patient import Copy, Driver, Patient, same
 
 SEEDS, ROOMS, EPISODES = 20, 8, 3
@@ -85,6 +85,8 @@ def random_reset(patient: Patient, _before: Mapping[str, Finding]) -> Outcome:
     repeats = _repeats(b)
     if repeats and (repeats != ["goal"] or len(b.episodes) == 1):
         return FAIL, f"the same as in the episode before: {_told(b.episodes, repeats)} of {_total()} resets"
+    if not b.told:
+        return UNKNOWN, "beginnings differ as a whole; not told apart are start, goal and layout"
     names = [name for name in b.episodes if name != "goal"]
     return PASS, f"the same as in the episode before: {_told(b.episodes, names)} of {_total()} resets"
 
@@ -155,7 +157,7 @@ def hidden_state(patient: Patient, before: Mapping[str, Finding]) -> Outcome:
     Once through the resets that the time limit brings, once through ``restart()`` against a new environment.
     """
     if before["reset consistency"].verdict != PASS:
-        return UNKNOWN, "copies of one seed are not alike"
+        return UNKNOWN, NOT_ALIKE
     # A first observation of the wrong pose differs too, but that is another check's.
     first_counts = before["first observation"].verdict != FAIL
     by_limit = _after_time_limit(patient, first_counts)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from navtask.doctor.finding import FAIL, PASS, UNKNOWN, Finding, Outcome
+from navtask.doctor.finding import FAIL, NOT_ALIKE, PASS, UNKNOWN, Finding, Outcome
 from navtask.doctor.patient import Copy, Driver, Instant, Patient, same
 
 STEPS = 260
@@ -136,7 +136,7 @@ def _tensors(tree: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
 def isolation(patient: Patient, before: Mapping[str, Finding]) -> Outcome:
     """Actions that are not finite in one room: every other room must go on as if nothing had been."""
     if before["reset consistency"].verdict != PASS:
-        return UNKNOWN, "copies of one seed are not alike"
+        return UNKNOWN, NOT_ALIKE
     clean, ill = patient.copy(), patient.copy()
     driver = Driver(clean, patient.seed)
     room = clean.rooms // 2

@@ -129,11 +129,11 @@ class AgeIsStep(NavEnv):
 class FirstScanFromTheOldPose(NavEnv):
     """After a reset the scan is still cast from where the last episode ended."""
 
-    def _sense(self, mask, *, begins):
+    def _reset(self, mask):
         before = self.truth.pose.clone()
-        super()._sense(mask, begins=begins)
-        if begins and not mask.all():
-            self._lidar.scan(mask, before, few=True)
+        super()._reset(mask)
+        if not mask.all():
+            self._lidar.scan(mask, before)
 
 
 @names("hidden state")
@@ -536,11 +536,18 @@ class StaleBounds(NavEnv):
 class HalfBlind(NavEnv):
     """The scan takes other sizes than the engine."""
 
-    def _sense(self, mask, *, begins):
-        half = self.rooms.half.clone()
-        self._shrink(self.rooms.half)
-        super()._sense(mask, begins=begins)
-        self.rooms.half.copy_(half)
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        scan = self._lidar.scan
+
+        def scan_shrunk(*given, **more):
+            half = self.rooms.half.clone()
+            self._shrink(self.rooms.half)
+            scan(*given, **more)
+            self.rooms.half.copy_(half)
+
+        self._lidar.scan = scan_shrunk
+        self.restart()
 
 
 @names("seen obstacles")

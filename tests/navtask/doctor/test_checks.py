@@ -1,31 +1,145 @@
 """The doctor names exactly the planted fault, and nothing on healthy tasks."""
 
 import pytest
-from mutants import MUTANTS
+import torch
+from foreign import LateReward, OneStartForAll, PointMass, Raises, SaysNothingOfTime, Unseeded
+from mutants import MUTANTS, Delayed
 from navsetup import load_nav
+from reachsetup import load_reach
 
-from navtask.doctor import PASS, UNKNOWN, Patient, examine
+from navtask.doctor import CHECKS, PASS, UNKNOWN, Patient, examine
+from navtask.nav.env import NavEnv
+from navtask.reach.env import ReachEnv
 
 SEEDS = (0, 1, 2)
+ROOMS = 32
 
 
-def verdicts(make, seed, rooms=48):
-    return {finding.check: finding.verdict for finding in examine(Patient(make, seed=seed, rooms=rooms))}
+def verdicts(make, seed, **settings):
+    return {finding.check: finding.verdict for finding in examine(Patient(make, seed=seed, rooms=ROOMS, **settings))}
 
 
 def failed(found):
     return [check for check, verdict in found.items() if verdict not in (PASS, UNKNOWN)]
 
 
-def settings(**changes):
-    config = load_nav(**changes)
+def untold(found):
+    return [check for check, verdict in found.items() if verdict == UNKNOWN]
+
+
+def nav(preset="open", **changes):
+    config = load_nav(preset, **changes)
     config.observations["action_prev"].enabled = True
     return config
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", MUTANTS)
+def noisy(preset):
+    config = nav(preset, history=3)
+    config.lidar.noise_std, config.lidar.dropout = 0.03, 0.05
+    return config
+
+
+FIRST = {}
+for _name, _mutant in MUTANTS.items():
+    FIRST.setdefault(_mutant.fault, _name)
+
+
+def planted():
+    """One mutant for each fault under three seeds, the further ones under one."""
+    for name, mutant in MUTANTS.items():
+        for seed in SEEDS if FIRST[mutant.fault] == name else SEEDS[:1]:
+            yield pytest.param(name, seed, id=f"{name}-{seed}")
+
+
+def test_every_check_has_a_mutant():
+    assert set(FIRST) == {check.name for check in CHECKS}
+
+
+@pytest.mark.parametrize(("name", "seed"), planted())
 def test_the_planted_fault_is_named_and_no_other(name, seed):
-    mutant, config = MUTANTS[name], settings()
+    mutant, config = MUTANTS[name], nav()
     found = verdicts(lambda rooms, seed: mutant(config, num_envs=rooms, seed=seed), seed)
     assert failed(found) == [mutant.fault]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+class TestHealthy:
+    @pytest.mark.parametrize("preset", ["open", "dense"])
+    def test_navigation_passes_every_check(self, preset, seed):
+        config = load_nav(preset)
+        found = verdicts(lambda rooms, seed: NavEnv(config, num_envs=rooms, seed=seed), seed)
+        assert set(found.values()) == {PASS}
+
+    @pytest.mark.parametrize("preset", ["open", "dense"])
+    def test_so_it_does_with_noise_history_and_the_privileged_group(self, preset, seed):
+        config = noisy(preset)
+        found = verdicts(lambda rooms, seed: NavEnv(config, num_envs=rooms, seed=seed, privileged=True), seed)
+        assert set(found.values()) == {PASS}
+
+    def test_an_action_that_takes_effect_a_step_later_is_no_fault(self, seed):
+        config = nav()
+        found = verdicts(lambda rooms, seed: Delayed(config, num_envs=rooms, seed=seed), seed)
+        assert set(found.values()) == {PASS}
+
+    def test_reaching_fails_nothing(self, seed):
+        config = load_reach()
+        found = verdicts(lambda rooms, seed: ReachEnv(config, num_envs=rooms, seed=seed), seed)
+        assert failed(found) == []
+        assert set(untold(found)) == {"instants", "solid obstacles", "seen obstacles"}, "no ends by chance, no scan"
+
+
+class TestForeign:
+    """What offers no more than rsl_rl's VecEnv."""
+
+    CANNOT_BE_SEEN = (
+        "hidden state",
+        "random reset",
+        "goals differ",
+        "truncation",
+        "action range",
+        "solid obstacles",
+        "seen obstacles",
+        "first ages",
+    )
+
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_what_cannot_be_seen_is_no_pass(self, seed):
+        found = verdicts(PointMass, seed)
+        assert failed(found) == []
+        assert tuple(untold(found)) == self.CANNOT_BE_SEEN
+
+    def test_without_a_seed_nothing_is_said_that_needs_copies(self):
+        found = verdicts(lambda rooms, _seed: Unseeded(rooms), 0, seeded=False)
+        assert failed(found) == []
+        assert {"reset consistency", "hidden state", "instants", "reward instant", "knows the future"} < set(
+            untold(found)
+        )
+
+    @pytest.mark.parametrize(
+        ("mutant", "fault"),
+        [
+            (SaysNothingOfTime, "truncation"),
+            (LateReward, "reward instant"),
+            (OneStartForAll, "rooms differ"),
+            (Raises, "stress"),
+        ],
+    )
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_what_can_be_seen_is_named(self, mutant, fault, seed):
+        assert failed(verdicts(mutant, seed)) == [fault]
+
+
+def test_the_environment_is_not_changed_by_what_is_asked_of_it():
+    """Copies that the doctor reuses are as good as new ones: every finding is what it is without reuse."""
+    config = load_nav()
+
+    class Never(Patient):
+        reuse = property(lambda self: False, lambda self, value: None)
+
+    def figures(kind):
+        with torch.random.fork_rng():
+            return [
+                f.figure for f in examine(kind(lambda n, s: NavEnv(config, num_envs=n, seed=s), seed=0, rooms=ROOMS))
+            ]
+
+    assert figures(Patient) == figures(Never)
