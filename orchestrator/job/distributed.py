@@ -70,11 +70,15 @@ class Processes:
         if self.world_size > 1:
             distributed.all_reduce(x)
 
-    def mean(self, x: float) -> float:
-        """Of ``x`` over all processes."""
+    def total(self, x: float) -> float:
+        """Sum of ``x`` over all processes."""
         summed = self._tensor(x)
         self.sum(summed)
-        return summed.item() / self.world_size
+        return summed.item()
+
+    def mean(self, x: float) -> float:
+        """Of ``x`` over all processes."""
+        return self.total(x) / self.world_size
 
     def max(self, x: int) -> int:
         """Of ``x`` over all processes."""

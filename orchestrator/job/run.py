@@ -74,8 +74,7 @@ def _run(trial: spec.TrialSpec, processes: Processes) -> int:
         finished = runner.train(curves, stop)
     except Diverged as error:
         print(f"diverged: {error}", flush=True)
-        if processes.main:
-            _write_result(runner, "failed", f"diverged: {error}")
+        _write_result(runner, "failed", f"diverged: {error}", processes)
         return EXIT_FAILED
     finally:
         if curves is not None:
@@ -84,8 +83,13 @@ def _run(trial: spec.TrialSpec, processes: Processes) -> int:
         assert stop.received is not None
         print(f"interrupted by {signal.Signals(stop.received).name} after iteration {runner.iteration}", flush=True)
         return 128 + stop.received
-    if not processes.main:
-        return EXIT_FINISHED
+    if processes.main:
+        _export(trial, runner)
+    _write_result(runner, "finished", None, processes)
+    return EXIT_FINISHED
+
+
+def _export(trial: spec.TrialSpec, runner: Runner) -> None:
     algorithm = trial.config.algorithm
     write_trace(trial.folder, runner.kl, runner.learning_rate, (algorithm.desired_kl, algorithm.desired_kl_end))
     policy = trial.config.policy
@@ -94,12 +98,13 @@ def _run(trial: spec.TrialSpec, processes: Processes) -> int:
         draw_picture(replays, trial.folder / "trajectories.png")
         view = make_video(replays, trial.folder / "replay.mp4", size=240)
         print(f"replay.mp4 shows {len(replays)} episodes ({view} view)", flush=True)
-    _write_result(runner, "finished", None)
-    return EXIT_FINISHED
 
 
-def _write_result(runner: Runner, status: str, reason: str | None) -> None:
-    """``eval.json`` and then, last of all files, ``result.json``."""
+def _write_result(runner: Runner, status: str, reason: str | None, processes: Processes) -> None:
+    """``eval.json`` and then, last of all files, ``result.json``; called in all processes, written in one."""
+    failures = processes.total(runner.env.drawing_failures)
+    if not processes.main:
+        return
     config = runner.config
     final: dict[str, Any] = {}
     if status == "finished":
@@ -120,7 +125,7 @@ def _write_result(runner: Runner, status: str, reason: str | None) -> None:
         "train_seconds": round(runner.train_seconds, 3),
         "evaluations": runner.evaluations,
         "eval_set_hash": final[config.evaluation.set]["set_hash"] if final else None,
-        "room_drawing_failures": runner.env.drawing_failures,
+        "room_drawing_failures": round(failures),
     }
     spec.write_aside(runner.folder / spec.RESULT, _json(result))
 

@@ -153,6 +153,13 @@ class TestTrial:
         assert ended().code == 0
         assert comparable(typed) == comparable(launched)
 
+    def test_all_end_when_training_has_diverged(self, trial, start):
+        folder = trial("diverged", TWO, "task.rewards.time.weight=1e30")
+        assert start(folder)().code == 1
+        result = json.loads((folder / "result.json").read_text())
+        assert result["status"] == "failed"
+        assert result["reason"].startswith("diverged: ")
+
     def test_when_one_is_killed_the_job_ends_and_its_retry_goes_on_from_the_checkpoint(self, small_config, tmp_path):
         config = small_config(
             TWO, "algorithm.iterations=20", "evaluation.every=10", "tracking.uri=null", f"output_dir={tmp_path}"
