@@ -194,4 +194,4 @@ class ReachEnv(VecTask, Described):
         return {"policy": shown}
 
     def scene(self) -> dict[str, torch.Tensor]:  # noqa: D102
-        return {"body": self.sensed.joint_pos.clone(), "goal": self.targets.target.clone()}
+        return {"body": self.physics.qpos.clone(), "goal": self.targets.target.clone()}

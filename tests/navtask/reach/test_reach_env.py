@@ -196,3 +196,15 @@ class TestMirror:
         index, sign = make_reach().mirror_maps()["actions"]
         assert torch.equal(index, torch.arange(JOINTS))
         assert sign.tolist() == [-1, 1, 1, -1, 1, -1]
+
+
+def test_both_engines_move_the_arm_alike():
+    """Over a whole episode and its reset."""
+    one, other = (make_reach(num_envs=4, backend=backend) for backend in ("mujoco_c", "mujoco_warp"))
+    for action in actions(4, 10).repeat_interleave(10, 0):
+        observation, rewards, dones, _ = one.step(action)
+        its_observation, its_rewards, its_dones, _ = other.step(action)
+        assert torch.allclose(observation["policy"], its_observation["policy"], atol=1e-4)
+        assert torch.allclose(rewards, its_rewards, atol=1e-5)
+        assert torch.equal(dones, its_dones)
+    assert (one.episode.number >= 1).all()
