@@ -212,9 +212,9 @@ def _kl_overshoot(run: RunCurves) -> Iterator[Verdict]:
         yield Verdict("kl_overshoot", level, share, beyond.where(beyond.values > OVERSHOOT), seen, advice)
 
 
-KL_BEFORE_LEARNING = 1e-3
+KL_BEFORE_LEARNING = 1e-5
 """KL before the first gradient step of an update, where old and new policy are one network: healthy trainings show
-exactly 0, and a tenth of a usual desired KL is more than rounding can make."""
+exactly 0, and even rounding to ten bits, as a GPU may, makes no more than a few millionths."""
 
 
 @check("first_epoch_kl", shortest=1)

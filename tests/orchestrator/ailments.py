@@ -100,7 +100,7 @@ def _overshoot(columns: Columns) -> None:
 
 
 def _moving_normaliser(columns: Columns) -> None:
-    columns["PPO/kl_first"] = 0.05 * np.exp(-np.arange(LENGTH) / 20)
+    columns["PPO/kl_first"] = 0.05 * np.exp(-np.arange(LENGTH) / 4)
 
 
 def _collapse(columns: Columns) -> None:

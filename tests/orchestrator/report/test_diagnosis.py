@@ -80,8 +80,8 @@ class TestFigures:
 
     def test_first_epoch_kl_names_the_iterations(self) -> None:
         verdict = verdict_on(self.changed("first_epoch_kl"), "first_epoch_kl")
-        assert verdict.iterations == (1, 79)  # 0.05 exp(-i / 20) > 0.001  <=>  i < 78.2, counted from 0
-        assert verdict.figure == pytest.approx(0.05 * np.exp(-39 / 20), rel=1e-6)
+        assert verdict.iterations == (1, 35)  # 0.05 exp(-i / 4) > 1e-5  <=>  i < 34.1, counted from 0
+        assert verdict.figure == pytest.approx(0.05 * np.exp(-17 / 4), rel=1e-6)
 
     def test_std(self) -> None:
         assert verdict_on(self.changed("std_collapse"), "std_collapse").iterations[0] == 11  # 0.5 exp(-10 / 4) = 0.04
