@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
@@ -454,9 +455,19 @@ class Driver:
         self.status.findings, self.status.again = findings.lines, findings.again
         if self._config.sweep is None:
             return
-        self._recorder.update_study(tags=findings.tags, metrics=findings.metrics, artifacts=findings.files)
+        files = [*findings.files, *self._write_report()]
+        self._recorder.update_study(tags=findings.tags, metrics=findings.metrics, artifacts=files)
         if findings.champion is not None:
             self._recorder.name_champion(findings.champion.run.uid, self._search.name, findings.champion.why)
+
+    def _write_report(self) -> list[Path]:
+        from orchestrator.report import sweep as report  # it draws, which takes half a second to import
+
+        try:
+            return [report.write(self._search.folder, self._config, self._search.ended())]
+        except Exception as error:  # a full disk, a damaged log: no reason to fail a search that has ended
+            self._screen.note(f"no report: {error}")
+            return []
 
     def _stop_all(self) -> None:
         """Ctrl-C: jobs may checkpoint. Once more, or no answer: they are killed."""

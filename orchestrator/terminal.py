@@ -233,6 +233,8 @@ def summary(status: Status, folder: Path, tracking: str | None, is_sweep: bool) 
             result = f": {status.objective} {view.value:.4f}" if view.value is not None else ""
             yield f"run {view.number} {view.state}{result}" + (f": {view.reason}" if view.reason else "")
     yield from summarise(list(status.verdicts.values()))
+    if is_sweep and (folder / "report.html").exists():
+        yield f"report: {_short(folder / 'report.html')}"
     yield f"files: {_short(folder)}"
     yield (
         f"curves: {_beside_python('tensorboard')} --logdir {_short(folder)}"

@@ -107,6 +107,13 @@ class Sweep(Search):
         )
         self.reports_runs = self._study.reports_runs
 
+    def look(self) -> Sequence[Ended]:
+        """Instead of ``open``: the trials that have ended, of a study that goes on elsewhere, or not at all. Changes
+        nothing; raises UserError."""
+        points = self._begun()["points"]
+        self._study = Study(self.folder / DATABASE, self._sweep, self._space, self._judge, self._config.seed, points)
+        return self.ended()
+
     def _earlier(self) -> list[dict[str, Any]]:
         if self._sweep.warm_start is None:
             return []

@@ -1,0 +1,39 @@
+"""``python -m orchestrator.report study=<name or folder>``: write the report of a study, also of one under way."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.command import exit_code, key_values
+from orchestrator.config import PROJECT, from_plain
+from orchestrator.errors import UserError, nearest
+from orchestrator.job.spec import from_yaml
+from orchestrator.report.sweep import write
+from orchestrator.search.space import build
+from orchestrator.search.sweep import STUDY, Sweep
+
+SWEEPS = PROJECT / "sweeps"
+"""Where a name alone is looked for."""
+
+
+def report(arguments: Sequence[str]) -> int:
+    """Do what the command line says; returns the exit code."""
+    given = dict(key_values(arguments, ("study",)))
+    if "study" not in given:
+        raise UserError("study: expected study=<name or folder>")
+    folder = _find(given["study"])
+    config = from_plain(from_yaml((folder / STUDY).read_text())["config"])
+    print(write(folder, config, Sweep(config, build(config), folder).look()))
+    return 0
+
+
+def _find(study: str) -> Path:
+    for folder in (Path(study), SWEEPS / study):
+        if (folder / STUDY).exists():
+            return folder.resolve()
+    known = [path.parent.name for path in SWEEPS.glob(f"*/{STUDY}")]
+    raise UserError(f"study={study}: no such study in {SWEEPS}{nearest(study, known)}")
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(lambda: report(sys.argv[1:])))

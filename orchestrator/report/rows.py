@@ -1,0 +1,97 @@
+"""What a report knows of each trial, read from the folders of its trainings."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scipy import stats
+
+from orchestrator.job.spec import METRICS
+from orchestrator.record import wal
+from orchestrator.report.diagnosis import attached
+from orchestrator.search.base import Ended
+from orchestrator.search.objective import Judge, summarise
+
+
+@dataclass(frozen=True)
+class Row:
+    """A trial of the search, or its confirmation."""
+
+    number: int
+    state: str
+    reason: str | None
+    params: Mapping[str, Any]
+    values: tuple[float, ...] | None
+    """Of the objectives."""
+    spread: tuple[float, ...]
+    """Between the seeds of the trial."""
+    interval: tuple[float, float] | None
+    """95 %, of the only objective over rooms, at the last evaluation of the only training."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Of the frozen evaluation: the mean over the last ones and over trainings, as the objective is."""
+    curves: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
+    """Evaluation metric -> (iteration, value), of the first training."""
+    verdicts: Mapping[str, str] = field(default_factory=dict)
+    """Diagnosis code -> words, of all trainings."""
+    folders: Sequence[Path] = ()
+
+    @property
+    def value(self) -> float | None:
+        """The only objective."""
+        return self.values[0] if self.values and len(self.values) == 1 else None
+
+
+def rows(trials: Iterable[Ended], judge: Judge) -> list[Row]:
+    """In the order of ``trials``."""
+    return [_row(ended, judge) for ended in trials]
+
+
+def _row(ended: Ended, judge: Judge) -> Row:
+    logs = [wal.read(run.folder / METRICS) for run in ended.trial.runs]
+    evaluated = [_evaluations(log) for log in logs]
+    names = {name for curves in evaluated for name in curves}
+    means = {}
+    for name in names:
+        each = [summarise([v for _, v in curves.get(name, ())], judge.window) for curves in evaluated]
+        known = [value for value in each if value is not None]
+        if known:
+            means[name] = math.fsum(known) / len(known)
+    interval = None
+    if judge.one is not None and len(logs) == 1 and logs[0]:
+        last = logs[0][-1].metrics
+        bounds = [last.get(f"{judge.one.metric}_{end}") for end in ("low", "high")]
+        if bounds[0] is not None and bounds[1] is not None:
+            interval = (bounds[0], bounds[1])
+    return Row(
+        number=ended.trial.number,
+        state=ended.state,
+        reason=ended.reason,
+        params=ended.trial.runs[0].params if ended.trial.runs else {},
+        values=ended.score.values if ended.score else None,
+        spread=ended.spread,
+        interval=interval,
+        metrics=means,
+        curves=evaluated[0] if evaluated else {},
+        verdicts={code: words for run in ended.trial.runs for code, words in attached(run.folder).items()},
+        folders=[run.folder for run in ended.trial.runs],
+    )
+
+
+def _evaluations(log: Sequence[wal.Record]) -> dict[str, list[tuple[int, float]]]:
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for record in log:
+        for name, value in record.metrics.items():
+            if name.startswith("Eval") and not name.endswith(("_low", "_high")) and math.isfinite(value):
+                curves.setdefault(name, []).append((record.step, value))
+    return curves
+
+
+def spearman(x: Sequence[float], y: Sequence[float | None]) -> tuple[float, bool]:
+    """Rank correlation over the pairs that are complete, and whether it differs from 0 with 95 %; nan of too few."""
+    pairs = [(a, b) for a, b in zip(x, y, strict=True) if b is not None]
+    if len(pairs) < 8 or len({a for a, _ in pairs}) < 2 or len({b for _, b in pairs}) < 2:
+        return math.nan, False
+    result = stats.spearmanr(*zip(*pairs, strict=True))
+    return float(result.statistic), bool(result.pvalue < 0.05)
