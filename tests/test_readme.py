@@ -64,6 +64,9 @@ def test_command(command, own):
         small = f"{SMALL} sweep.n_trials=2"
     else:
         small = SMALL
+    if "orchestrator.evaluate" in command:
+        runs = own.split()[0].removeprefix("output_dir=")
+        command, small, own = command.replace("run=sweeps", f"run={runs}"), "rooms=5", ""
     if "n_trials=30" in command:
         command = command.replace("n_trials=30", "n_trials=3")
     if "tracking.uri=" in command:

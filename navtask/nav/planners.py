@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from tensordict import TensorDict
 
+from navtask.binding import ObservationGroups
 from navtask.errors import ConfigError
 from navtask.evaluation import Policy
 from navtask.nav.config import NavConfig
@@ -25,17 +26,13 @@ class Reading:
     """
 
     def __init__(self, config: NavConfig):
-        self._where: dict[str, slice] = {}
-        offset = 0
-        for name, settings in config.observations.items():
-            term = OBSERVATIONS.get(name, "task.observations")
-            if settings.enabled and term.group == "policy":
-                self._where[name] = slice(offset, offset + term.width_for(config))
-                offset += term.width_for(config)
+        groups = ObservationGroups(OBSERVATIONS, config, 1)
+        layout = groups.layout("policy")
+        self._where = {term.name: slice(start, start + width) for term, start, width in layout}
         for name in ("lidar", "goal_polar", "vel_body", "omega"):
             if name not in self._where:
                 raise ConfigError(f"task.observations.{name}.enabled", False, "true: planners look at it")
-        self._width = offset
+        self._width = groups.width("policy")
         self._max_range, self._goal_scale = config.lidar.max_range, config.goal_distance_scale
         angles = torch.arange(config.lidar.beams, dtype=torch.float64) * (2 * math.pi / config.lidar.beams)
         self._beams = torch.stack([angles.cos(), angles.sin()], -1).float()

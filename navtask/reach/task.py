@@ -7,6 +7,7 @@ from navtask.reach.config import ReachConfig, validate, validate_targets
 from navtask.tasks import TaskDefinition
 
 if TYPE_CHECKING:
+    from navtask.evaluation import Policy
     from navtask.reach.env import ReachEnv
     from navtask.reach.evaluation import ReachEvaluator
 
@@ -34,6 +35,7 @@ class Reach(TaskDefinition):
     causes = ("diverged", "success", "timeout")
     groups = ("policy",)
     symmetric = True
+    planners = ("resolved_rate",)
 
     def validate(self, config: ReachConfig) -> None:
         """See TaskDefinition."""
@@ -58,3 +60,9 @@ class Reach(TaskDefinition):
 
         assert not privileged, "there is no such group"
         return ReachEvaluator(config, world, num_rooms, **settings)
+
+    def make_planner(self, name: str, config: ReachConfig) -> "Policy":
+        """See TaskDefinition."""
+        from navtask.reach.planners import PLANNERS
+
+        return PLANNERS[name](config)

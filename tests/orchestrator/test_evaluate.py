@@ -150,6 +150,14 @@ def test_learned_and_classical_stand_in_one_table(trained, run):
     assert len({len(line) for line in lines[2:]}) == 1, "columns are aligned"
 
 
+@pytest.mark.parametrize("task", tasks.names())
+def test_every_planner_of_a_task_drives(task, judged):
+    planners = list(tasks.get(task).planners)
+    found = judged(f"task={task}", *(f"policy={name}" for name in planners), "rooms=10")
+    assert list(found) == planners
+    assert max(metrics["success_rate"]["value"] for metrics in found.values()) >= 0.9
+
+
 def test_a_set_that_a_run_does_not_know_is_todays(trained, tmp_path, run, judged):
     folder, _ = trained
     older = tmp_path / "older"
@@ -179,7 +187,7 @@ MISTAKES = [
     ([], "nothing to evaluate: expected run="),
     (["set=open"], "nothing to evaluate: expected run="),
     (["policy=strait"], "policy=strait: expected a planner of the task nav; did you mean 'straight'?"),
-    (["policy=straight", "task=reach"], "policy=straight: expected a planner of the task reach, which has none"),
+    (["policy=straight", "task=reach"], "policy=straight: expected a planner of the task reach; known: resolved_rate"),
     (["policy=straight", "set=dens"], "set=dens: no such frozen set; did you mean 'dense'?"),
     (["policy=straight", "rooms=0"], "rooms=0: expected a whole number, 1 to 100,000"),
     (["policy=straight", "rooms=many"], "rooms=many: expected a whole number"),
