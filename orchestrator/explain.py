@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
@@ -31,6 +32,10 @@ def composition_error(error: BaseException, overrides: Sequence[str]) -> str:
             o.startswith("algorithm/rnd=") for o in overrides
         ):
             return f"{override.lstrip('+')}: there is no such reward to change; choose one with algorithm/rnd=default"
+    if text.startswith("Unexpected type for root"):  # OmegaConf's words for a path that leads through null
+        for override in overrides:
+            if empty := _null_above(override.lstrip("+~").partition("=")[0]):
+                return f"{override}: {empty} is null, so there is nothing in it to change"
     first = text.splitlines()[0] if text else type(error).__name__
     if isinstance(error.__cause__, OmegaConfBaseException):
         return f"{first}: {one_line(error.__cause__)}"
@@ -74,14 +79,24 @@ def _wrong_value(override: str, cause: BaseException | None, overrides: Sequence
     return f"{override}: {expected}"
 
 
-def _known_keys() -> list[str]:
-    """Every path of the composed config, and what a sweep may say."""
+def _null_above(key: str) -> str | None:
+    """The path of something optional that is null, and that ``key`` would lie within."""
+    return next((path for path, value in _leaves() if value is None and key.startswith(f"{path}.")), None)
+
+
+def _leaves() -> list[tuple[str, Any]]:
+    """Every leaf of the composed config, by its path."""
     from hydra import compose
 
     try:
         plain = OmegaConf.to_container(compose("config"), resolve=False)
     except Exception:
         plain = OmegaConf.to_container(OmegaConf.structured(Config), resolve=False)
-    keys = [path for path, _ in flatten(plain) if not path.startswith("hydra")]
+    return [(path, value) for path, value in flatten(plain) if not path.startswith("hydra")]
+
+
+def _known_keys() -> list[str]:
+    """Every path of the composed config, and what a sweep may say."""
+    keys = [path for path, _ in _leaves()]
     parents = {path[: match.start()] for path in keys for match in re.finditer(r"\.", path)}
     return [*keys, *parents, *(f"sweep.{name}" for name in SweepConfig.__dataclass_fields__)]
