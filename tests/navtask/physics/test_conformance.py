@@ -41,9 +41,9 @@ def test_starts_where_it_is_put_and_at_rest(backend):
     worlds = Worlds(backend, 8)
     places = torch.tensor([[1.0, 2.0, 0.5], [-3.0, 0.0, -9.0], [0.0, 0.0, 0.0], [3.0, -4.0, 7.0]]).repeat(2, 1)
     worlds.put(worlds.everywhere, places)
-    assert torch.equal(worlds.physics.qpos, places)
-    assert (worlds.physics.qvel == 0).all()
-    assert not worlds.physics.touching.any()
+    assert torch.equal(worlds.qpos, places)
+    assert (worlds.qvel == 0).all()
+    assert not worlds.touching.any()
 
 
 def exact_motion(q, v, ctrl, lag):
@@ -69,11 +69,11 @@ def test_free_motion_is_the_exact_one(backend):
         ctrl = (random_ctrl(32, generator) * 0.6).double()
         q, v = exact_motion(q, v, ctrl.numpy(), lag)
         worlds.drive(ctrl)
-        assert np.abs(worlds.physics.qpos.numpy() - q)[:, :2].max() < 0.3e-3
-        assert np.abs(worlds.physics.qpos.numpy() - q)[:, 2].max() < 1e-3
-        assert np.abs(worlds.physics.qvel.numpy() - v).max() < 0.02
-        q = worlds.physics.qpos.double().numpy()
-        v = worlds.physics.qvel.double().numpy()
+        assert np.abs(worlds.qpos.numpy() - q)[:, :2].max() < 0.3e-3
+        assert np.abs(worlds.qpos.numpy() - q)[:, 2].max() < 1e-3
+        assert np.abs(worlds.qvel.numpy() - v).max() < 0.02
+        q = worlds.qpos.double().numpy()
+        v = worlds.qvel.double().numpy()
 
 
 def test_turning_round_at_full_speed_is_the_exact_motion(backend):
@@ -81,36 +81,36 @@ def test_turning_round_at_full_speed_is_the_exact_motion(backend):
     worlds = Worlds(backend, 1)
     full = np.array([[ROBOT.v_max, 0.0, 0.0]])
     worlds.drive(torch.from_numpy(full), steps=3)
-    q, v = worlds.physics.qpos.double().numpy(), worlds.physics.qvel.double().numpy()
+    q, v = worlds.qpos.double().numpy(), worlds.qvel.double().numpy()
     worlds.drive(torch.from_numpy(-full))
     q, v = exact_motion(q, v, -full, servo_lags(worlds.model))
-    assert np.abs(worlds.physics.qpos.numpy() - q).max() < 3e-3
-    assert np.abs(worlds.physics.qvel.numpy() - v).max() < 0.05
+    assert np.abs(worlds.qpos.numpy() - q).max() < 3e-3
+    assert np.abs(worlds.qvel.numpy() - v).max() < 0.05
 
 
 def test_states_are_float32_of_the_declared_shape(backend):
     worlds = Worlds(backend, 8)
-    for tensor in (worlds.physics.qpos, worlds.physics.qvel):
+    for tensor in (worlds.qpos, worlds.qvel):
         assert tensor.shape == (8, 3)
         assert tensor.dtype == torch.float32
-    assert worlds.physics.touching.shape == (8,)
-    assert worlds.physics.touching.dtype == torch.bool
+    assert worlds.touching.shape == (8,)
+    assert worlds.touching.dtype == torch.bool
 
 
 def press_on(worlds, start, direction, steps):
     """Drive from ``start`` (8, 2) along ``direction``; touch when, and only when, something is there."""
     angles = torch.atan2(direction[:, 1], direction[:, 0])
     worlds.put(worlds.everywhere, torch.cat([start, angles[:, None]], -1))
-    assert not worlds.physics.touching.any()
+    assert not worlds.touching.any()
     ever = torch.zeros(8, dtype=torch.bool)
     for _ in range(steps):
         worlds.drive(torch.cat([direction, torch.zeros(8, 1)], -1))
-        free = clearance(worlds.rooms, worlds.config, 0, worlds.physics.qpos[:, :2].numpy())[0]
+        free = clearance(worlds.rooms, worlds.config, 0, worlds.qpos[:, :2].numpy())[0]
         gap = torch.from_numpy(free) - ROBOT.radius
         # It touches exactly where it overlaps, and presses in by no more than contacts give way.
-        assert torch.equal(worlds.physics.touching[gap.abs() > 1e-4], (gap < 0)[gap.abs() > 1e-4])
+        assert torch.equal(worlds.touching[gap.abs() > 1e-4], (gap < 0)[gap.abs() > 1e-4])
         assert gap.min() > -0.06
-        ever |= worlds.physics.touching
+        ever |= worlds.touching
     assert ever.all()
 
 
@@ -138,7 +138,7 @@ def test_walls_stop_the_robot_along_their_length(backend, across):
     along = torch.stack([-outward[:, 1], outward[:, 0]], -1)
     half = worlds.config.size[0] / 2
     press_on(worlds, outward * (half - 1.0) + along * across, outward, 15)
-    reached = (worlds.physics.qpos[:, :2] * outward).sum(-1)
+    reached = (worlds.qpos[:, :2] * outward).sum(-1)
     assert ((reached - (half - ROBOT.radius)).abs() < 0.035).all()
 
 
@@ -158,22 +158,22 @@ def test_contacts_agree_with_the_analytic_clearance(backend):
     for there, expected in zip(poses, gap, strict=True):
         worlds.put(worlds.everywhere, torch.from_numpy(there))
         sure = (expected > 1e-5) | ((expected < -shallow) & (expected > -deep))
-        assert (worlds.physics.touching.numpy() == (expected < 0))[sure].all()
+        assert (worlds.touching.numpy() == (expected < 0))[sure].all()
 
 
 def test_moved_and_resized_obstacles_are_felt_at_once(backend):
     worlds = Worlds(backend, 8, cylinders=[(1.0, 0.0, 0.2)], boxes=[(-1.0, 0.0, 0.2, 0.2, 0.0)])
     here = torch.tensor([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [2.0, 2.0, 0.0], [-2.0, 2.0, 0.0]]).repeat(2, 1)
     worlds.put(worlds.everywhere, here)
-    assert worlds.physics.touching.tolist() == [True, True, False, False] * 2
+    assert worlds.touching.tolist() == [True, True, False, False] * 2
     # Moved to where the last two stand, and grown: their reach is felt as well.
     worlds.furnish(worlds.everywhere, cylinders=[(2.0, 2.9, 0.8)], boxes=[(-2.0, 3.1, 0.3, 1.0, 0.0)])
     worlds.put(worlds.everywhere, here)
-    assert worlds.physics.touching.tolist() == [False, False, True, True] * 2
+    assert worlds.touching.tolist() == [False, False, True, True] * 2
     # Shrunk again.
     worlds.furnish(worlds.everywhere, cylinders=[(2.0, 2.9, 0.2)], boxes=[(-2.0, 3.1, 0.3, 0.2, 0.0)])
     worlds.drive([0.0, 0.0, 0.0])
-    assert not worlds.physics.touching.any()
+    assert not worlds.touching.any()
 
 
 def test_a_grown_obstacle_stops_the_robot(backend):
@@ -181,7 +181,7 @@ def test_a_grown_obstacle_stops_the_robot(backend):
     worlds.furnish(worlds.everywhere, cylinders=[(2.0, 0.0, 1.0)])
     worlds.put(worlds.everywhere, [0.0, 0.9, 0.0])
     worlds.drive([1.5, 0.0, 0.0], steps=12)
-    free = clearance(worlds.rooms, worlds.config, 0, worlds.physics.qpos[:, :2].numpy())[0]
+    free = clearance(worlds.rooms, worlds.config, 0, worlds.qpos[:, :2].numpy())[0]
     assert free.min() > ROBOT.radius - 0.05
 
 
@@ -190,7 +190,7 @@ def test_obstacles_of_one_world_are_not_felt_in_another(backend):
     here = torch.tensor([False, True, False, False, True, False, False, True])
     worlds.furnish(here, cylinders=[(0.0, 0.0, 0.5)])
     worlds.put(worlds.everywhere, torch.zeros(8, 3))
-    assert torch.equal(worlds.physics.touching, here)
+    assert torch.equal(worlds.touching, here)
 
 
 @pytest.mark.parametrize("rows", [[], [0], [3], [0, 7], [1, 2, 3, 4, 5, 6], list(range(8))])
@@ -204,8 +204,8 @@ def test_reset_of_a_subset_leaves_the_others_bit_for_bit(backend, rows):
     mask[rows] = True
     worlds.put(mask, torch.full((8, 3), 3.5))
     assert same(worlds.now(), untouched.now(), ~mask)
-    assert (worlds.physics.qpos[mask] == 3.5).all()
-    assert (worlds.physics.qvel[mask] == 0).all()
+    assert (worlds.qpos[mask] == 3.5).all()
+    assert (worlds.qvel[mask] == 0).all()
     for _ in range(8):
         worlds.drive(random_ctrl(8, generator))
         untouched.drive(random_ctrl(8, again))
@@ -217,7 +217,7 @@ def test_nothing_lives_on_over_a_reset(backend):
     worlds, fresh = (Worlds(backend, 8, **FURNITURE) for _ in range(2))
     worlds.put(worlds.everywhere, [0.0, 0.3, 0.0])
     worlds.drive([1.5, 0.0, 2.0], steps=10)
-    assert worlds.physics.touching.all()
+    assert worlds.touching.all()
     place = [0.0, 0.25, 1.0]
     for each in (worlds, fresh):
         each.put(each.everywhere, place)
@@ -236,7 +236,7 @@ def test_a_broken_world_stays_broken_and_alone_until_it_is_reset(backend):
         for each in (worlds, healthy):
             each.drive([1.0, 0.3, 0.5])
         assert same(worlds.now(), healthy.now(), ~mask), k
-        assert not torch.isfinite(worlds.physics.qpos[2]).all()
+        assert not torch.isfinite(worlds.qpos[2]).all()
     for each in (worlds, healthy):
         each.put(mask, torch.zeros(8, 3))
     for _ in range(3):
@@ -268,7 +268,7 @@ def test_worlds_that_stood_still_go_on_as_if_they_never_had(backend):
     for each in (worlds, twin):
         each.put(each.everywhere, [0.0, 0.3, 0.0])
         each.drive([1.5, 0.0, 2.0], steps=5)
-        assert each.physics.touching.all()
+        assert each.touching.all()
     worlds.drive([-1.0, 1.0, 0.5], steps=5, active=~still)
     for each in (worlds, twin):
         each.drive([1.0, 0.2, -1.0], steps=3)
@@ -295,7 +295,7 @@ def test_goes_on_exactly_from_a_state(backend):
     generator = torch.Generator().manual_seed(0)
     for _ in range(10):
         worlds.drive(random_ctrl(8, generator))
-    assert worlds.physics.touching.any()
+    assert worlds.touching.any()
     state, point = worlds.physics.state(), generator.get_state()
     expected = []
     for _ in range(10):
@@ -334,7 +334,7 @@ def test_every_contact_is_kept(backend):
     """Pressed into a corner of two boxes, every world at once."""
     worlds = Worlds(backend, 8, boxes=[(0.7, 0.0, 0.4, 0.4, 0.0), (0.0, 0.7, 0.4, 0.4, 0.0)])
     worlds.drive([1.0, 1.0, 0.0], steps=5)
-    assert worlds.physics.touching.all()
+    assert worlds.touching.all()
     assert worlds.physics.dropped == 0
 
 
