@@ -59,12 +59,12 @@ def _check_sweep(config: Config, output: Path) -> Space:
             raise UserError(f"sweep.{key}={value}: expected at least {least}")
     if config.seed + sweep.seeds_per_trial > 2**31:
         raise UserError(f"sweep.seeds_per_trial={sweep.seeds_per_trial}: seed={config.seed} leaves no room for as many")
-    _check_confirmation(config)
     if config.require:
         raise UserError("require: belongs to single runs; a sweep is judged by sweep.objective")
     study.check(sweep)
     space = build(config)
     objective.check(config, space.moves_rewards)
+    _check_confirmation(config)
     if sweep.warm_start is not None and not (output / sweep.warm_start / DATABASE).exists():
         known = [path.parent.name for path in output.glob(f"*/{DATABASE}")]
         raise UserError(

@@ -51,6 +51,7 @@ MISTAKES = {
     ),
     "privileged actor": (["policy.obs_groups.actor=[policy,privileged]"], ["policy.obs_groups.actor", "real robot"]),
     "unknown observation group": (["policy.obs_groups.critic=[polcy]"], ["did you mean 'policy'?"]),
+    "within what is null": (["task.rooms.automaton.cell=0.2"], ["task.rooms.automaton is null"]),
     "not an MLflow URI": (["tracking.uri=nonsense"], ["tracking.uri=nonsense"]),
     "not an MLflow URI either": (["tracking.uri=htp://host"], ["tracking.uri=htp://host"]),
     "launcher that doesn't exist": (["launcher.class_name=a:B"], ["launcher.class_name=a:B", "pkg.mod:Class"]),
@@ -120,6 +121,41 @@ MISTAKES = {
         [SWEEP, "sweep.objective=Eval/sucess_rate"],
         ["sweep.objective=Eval/sucess_rate", "did you mean 'Eval/success_rate'?"],
     ),
+    "no objective": ([SWEEP, "sweep.objective=null"], ["sweep.objective=null", "sweep.objectives"]),
+    "one objective and several": (
+        [SWEEP, "+sweep.objectives={Eval/spl: {direction: maximize, worst: 0}}"],
+        ["sweep.objective=Eval/success_rate: expected null beside sweep.objectives"],
+    ),
+    "several objectives, one of them measured in training": (
+        ["+sweep=pareto", "+sweep.objectives={Train/mean_reward: {direction: maximize, worst: 0}}"],
+        ["sweep.objectives.Train/mean_reward", "rewards that this sweep changes"],
+    ),
+    "objective without its worst value": (
+        ["+sweep=pareto", "+sweep.objectives={Eval/spl: {direction: maximize}}"],
+        ["sweep.objectives.Eval/spl.worst", "a value is needed"],
+    ),
+    "direction of an objective": (
+        ["+sweep=pareto", "+sweep.objectives={Eval/spl: {direction: up, worst: 0}}"],
+        ["sweep.objectives.Eval/spl.direction=up", "maximize, minimize"],
+    ),
+    "pruning by several objectives": (
+        ["+sweep=pareto", "sweep.pruner={_target_: optuna.pruners.MedianPruner}"],
+        ["sweep.pruner", "several objectives"],
+    ),
+    "confirming a front": (["+sweep=pareto", "confirm.top_k=2"], ["confirm.top_k=2", "expected 0"]),
+    "confirming with one seed": ([SWEEP, "confirm.seeds=1"], ["confirm.seeds=1", "2 to 1000"]),
+    "confirming less than nothing": ([SWEEP, "confirm.top_k=-1"], ["confirm.top_k=-1"]),
+    "constraint on no metric": (
+        [SWEEP, "+sweep.constraints={Eval/collison_rate: {max: 0.1}}"],
+        ["sweep.constraints.Eval/collison_rate", "did you mean 'Eval/collision_rate'?"],
+    ),
+    "constraint without bounds": ([SWEEP, "+sweep.constraints={Eval/spl: {}}"], ["sweep.constraints.Eval/spl", "max"]),
+    "constraint the wrong way round": (
+        [SWEEP, "+sweep.constraints={Eval/spl: {min: 1, max: 0}}"],
+        ["sweep.constraints.Eval/spl.min=1", "max=0"],
+    ),
+    "trials without a seed": ([SWEEP, "sweep.seeds_per_trial=0"], ["sweep.seeds_per_trial=0", "at least 1"]),
+    "searching the seed": ([SWEEP, '+sweep.params={seed: "range(1, 9)"}'], ["sweep.params.seed", "luck"]),
     "direction": ([SWEEP, "sweep.direction=up"], ["sweep.direction=up", "maximize"]),
     "sampler that is none of Optuna's": (
         [SWEEP, "sweep.sampler={_target_: os.system}"],

@@ -1,10 +1,13 @@
 """What may judge a trial."""
 
+import math
+
 import harness
 import pytest
 
 from orchestrator.errors import UserError
-from orchestrator.search.objective import check, summarise
+from orchestrator.record.wal import Record
+from orchestrator.search.objective import Constraint, Judge, Objective, Score, check, mean_score, summarise
 from orchestrator.search.space import build
 
 
@@ -48,3 +51,63 @@ def test_the_objective_is_the_mean_of_the_last_few() -> None:
     assert summarise([0.1, 0.2, 0.6, 0.7], 3) == pytest.approx(0.5)
     assert summarise([0.4], 3) == 0.4
     assert summarise([], 3) is None
+
+
+def log(*evaluations: dict[str, float]) -> list[Record]:
+    """With an iteration between two evaluations."""
+    records = []
+    for i, metrics in enumerate(evaluations):
+        records += [Record(2 * i + 1, 0.0, {"Train/mean_reward": 1.0}), Record(2 * i + 2, 0.0, metrics)]
+    return records
+
+
+@pytest.fixture
+def pareto(tmp_path) -> Judge:
+    return Judge(harness.configure(tmp_path, "+sweep=pareto", "sweep.objective_window=2"))
+
+
+def test_an_undefined_metric_counts_as_the_worst(pareto: Judge) -> None:
+    reached = {
+        "Eval/success_rate": 0.5,
+        "Eval/time_to_goal": 6.0,
+        "Eval/action_change": 0.1,
+        "Eval/collision_rate": 0.1,
+    }
+    never = {"Eval/success_rate": 0.0, "Eval/action_change": 0.1, "Eval/collision_rate": 1.0}
+    assert pareto.score(log(never, reached, reached)) == Score((0.5, 6.0, 0.1), (0.1,))
+    # The last two evaluations count, also the one without a success: not an older one in its place.
+    assert pareto.score(log(reached, reached, never)) == Score((0.25, (6.0 + 20.0) / 2, 0.1), (0.55,))
+
+
+def test_one_objective_that_was_never_measured_makes_no_score(tmp_path) -> None:
+    judge = Judge(harness.configure(tmp_path, "+sweep=ppo", "sweep.objective=Eval/time_to_goal"))
+    assert judge.score(log({"Eval/success_rate": 0.0})) is None
+    assert judge.score(log({"Eval/success_rate": 0.1, "Eval/time_to_goal": 5.0})) == Score((5.0,))
+
+
+def test_several_trainings_are_a_mean_and_a_spread() -> None:
+    mean, spread = mean_score([Score((0.5, 3.0), (0.1,)), Score((0.7, 5.0), (0.2,)), Score((0.9, 4.0), (0.3,))])
+    assert mean.values == pytest.approx((0.7, 4.0))
+    assert mean.bounded == pytest.approx((0.2,))
+    assert spread == pytest.approx((0.2, 1.0))
+    assert mean_score([Score((0.5,))])[1] == (0.0,)
+
+
+def test_constraints_are_bounds_and_what_is_undefined_breaks_them(tmp_path) -> None:
+    both = Constraint("Eval/time_to_goal", 1.0, 6.0)
+    assert [both.violation(value) for value in (0.5, 1.0, 4.0, 6.5)] == pytest.approx([0.5, 0.0, -2.0, 0.5])
+    assert both.violation(math.nan) == math.inf
+    assert str(both) == "Eval/time_to_goal >= 1 and Eval/time_to_goal <= 6"
+    judge = Judge(harness.configure(tmp_path, "+sweep=ppo", "+sweep.constraints={Eval/collision_rate: {max: 0.05}}"))
+    assert judge.broken(Score((0.9,), (0.05,))) == []
+    assert judge.broken(Score((0.9,), (0.07,))) == ["Eval/collision_rate <= 0.05 (0.070)"]
+    assert judge.broken(Score((0.9,), (math.nan,))) == ["Eval/collision_rate <= 0.05 (undefined)"]
+
+
+def test_nothing_is_better_than_nothing_and_nan_than_none() -> None:
+    most, least = Objective("m", "maximize", None), Objective("m", "minimize", None)
+    assert most.better(0.5, None)
+    assert most.better(0.5, 0.4)
+    assert not most.better(0.5, 0.5)
+    assert least.better(0.4, 0.5)
+    assert not most.better(math.nan, None)

@@ -1,5 +1,6 @@
 """The study: proposals, restarts, and what samplers learn."""
 
+import math
 from pathlib import Path
 
 import harness
@@ -160,3 +161,33 @@ def test_best_points_of_an_earlier_study(tmp_path: Path, config: Config) -> None
         asked.append(values)
     found = best_points(tmp_path / "study.db", "study", build(config), 2)
     assert found == [asked[1], asked[2]]
+
+
+def test_constraints_are_told_by_how_much_they_are_broken(tmp_path: Path) -> None:
+    constraint = "+sweep.constraints={Eval/collision_rate: {max: 0.05}}"
+    config = harness.configure(tmp_path, *harness.SWEEP, constraint)
+    study = open_study(tmp_path, config)
+    for success, collisions in ((0.5, 0.01), (0.9, 0.25), (0.7, math.nan)):
+        study.tell(study.ask()[0], "finished", Score((success,), (collisions,)))
+    violations = [t.constraints["Eval/collision_rate"] for t in study._study.get_trials()]
+    assert violations == pytest.approx([-0.04, 0.2, math.inf])
+    again = open_study(tmp_path, config)
+    assert [t.score.bounded[0] for t in again.trials() if t.score] == pytest.approx([0.01, 0.25, math.nan], nan_ok=True)
+    assert again.front() == [0]
+    assert len(again.ask()[1]) == 10  # and the sampler can live with it
+
+
+@pytest.mark.parametrize("sampler", ["TPESampler", "NSGAIISampler", "RandomSampler", "GPSampler"])
+def test_several_objectives_with_a_diverged_trial(tmp_path: Path, sampler: str) -> None:
+    overrides = (f"sweep.sampler={{_target_: optuna.samplers.{sampler}}}", "~sweep.sampler.n_startup_trials")
+    config = harness.configure(tmp_path, "+sweep=pareto", *overrides)
+    study = open_study(tmp_path, config)
+    came_to = [Score((0.8, 5.0, 0.1), (0.1,)), Score((0.9, 6.0, 0.2), (0.1,)), Score((0.7, 7.0, 0.3), (0.1,))]
+    for score_ in came_to:
+        study.tell(study.ask()[0], "finished", score_, None, (0.1, 0.2, 0.3))
+    study.tell(study.ask()[0], "failed", reason="diverged: loss is nan")
+    assert study.front() == [0, 1]
+    seen = study._seen._get_trials(states=(optuna.trial.TrialState.COMPLETE,))
+    assert seen[3].values == [0.7, 7.0, 0.3]  # as bad as the worst in each
+    assert len(study.ask()[1]) == 7
+    assert study.trials()[1].spread == (0.1, 0.2, 0.3)
