@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from navtask.doctor.finding import FAIL, NOT_ALIKE, PASS, UNKNOWN, Finding, Outcome
-from navtask.doctor.patient import Driver, Instant, Patient, same
+from navtask.doctor.patient import Driver, Instant, Patient
 from navtask.doctor.resets import NO_LIMIT
 
 # -- ends ------------------------------------------------------------------------------------------------------------
@@ -32,7 +32,7 @@ def instants(patient: Patient, before: Mapping[str, Finding]) -> Outcome:
     for step in range(END_STEPS):
         now = one.step(actions[step])
         if now.final is not None:
-            moved = ~same(now.final, now.observation)
+            moved = ~one.same(now.final, now.observation)
             mixed += int((moved & ~now.done).sum())
             shown += torch.tensor([int((moved & now.done).sum()), int(now.done.sum())])
         end[(end < 0) & now.done] = step
@@ -314,7 +314,7 @@ def future(patient: Patient, before: Mapping[str, Finding]) -> Outcome:
     copy.env.step(buffer)
     seen = copy.observe()
     buffer.copy_(driver.uniform())
-    knowing = int((~same(seen, copy.observe())).sum())
+    knowing = int((~copy.same(seen, copy.observe())).sum())
     if knowing:
         return (
             FAIL,

@@ -59,6 +59,7 @@ class Copy:
         limit = torch.as_tensor(env.max_episode_length).cpu()
         self.limit = limit.expand(self.rooms).long()
         """(N,) control steps"""
+        self._tolerance = 0.0 if torch.device(env.device).type == "cpu" else 1e-4  # a GPU adds in any order
 
     def observe(self) -> torch.Tensor:
         """(N, W) the current observation."""
@@ -89,6 +90,16 @@ class Copy:
             success=flag("success"),
             final=side_by_side(extras["final_obs"]) if "final_obs" in extras else None,
         )
+
+    def same(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        """(N,) bool: rows that are equal, on a CPU bit for bit; not-a-numbers are equal."""
+        equal = (one == other) | (one.isnan() & other.isnan()) | ((one - other).abs() <= self._tolerance)
+        return equal.flatten(1).all(-1) if equal.dim() > 1 else equal
+
+    def same_instant(self, one: Instant, other: Instant) -> torch.Tensor:
+        """(N,) bool: rooms in which two instants are the same."""
+        equal = self.same(one.observation, other.observation) & self.same(one.reached, other.reached)
+        return equal & self.same(one.reward, other.reward) & (one.done == other.done)
 
     def idle(self) -> torch.Tensor:
         """(N, A) zeros."""
@@ -210,9 +221,3 @@ def action_range(copy: Copy) -> tuple[float, float]:
     """Of every axis; what most take where nothing is said."""
     low, high = getattr(copy.env, "action_range", (-1.0, 1.0))
     return float(low), float(high)
-
-
-def same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """(N,) bool: rows that are equal bit for bit; not-a-numbers are equal."""
-    equal = (one == other) | (one.isnan() & other.isnan())
-    return equal.flatten(1).all(-1) if equal.dim() > 1 else equal

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from navtask.doctor.finding import FAIL, NOT_ALIKE, PASS, UNKNOWN, Finding, Outcome
-from navtask.doctor.patient import Copy, Driver, Patient, same
+from navtask.doctor.patient import Copy, Driver, Patient
 
 SEEDS, ROOMS, EPISODES = 20, 8, 3
 REPEATED = 0.1
@@ -137,7 +137,7 @@ def first_observation(patient: Patient, _before: Mapping[str, Finding]) -> Outco
     first = copy.observe()
     if hasattr(copy.env, "state") and hasattr(copy.env, "load"):
         copy.env.load(copy.env.state())
-        wrong = ~same(first, copy.observe()) & ended
+        wrong = ~copy.same(first, copy.observe()) & ended
         what = "the first observation is not that of the state"
     else:
         one, two = copy.step(copy.idle()), copy.step(copy.idle())
@@ -182,10 +182,10 @@ def _after_time_limit(patient: Patient, first_counts: bool) -> Outcome | None:
         # A start that carries something over is the fault itself: the rest of the scene tells which episode it is.
         for name in mine:
             if name != "body":
-                both &= same(mine[name], its[name])
+                both &= one.same(mine[name], its[name])
     if both.sum() < one.rooms / 4:
         return None
-    first = same(one.observe(), other.observe())
+    first = one.same(one.observe(), other.observe())
     if mine is None and first_counts and not first[both].any():
         return None  # nobody says that it is the same episode
     return _compare(one, other, both, first if first_counts else both, "after different pasts", patient.seed)
@@ -202,7 +202,7 @@ def _after_restart(patient: Patient, first_counts: bool) -> Outcome | None:
     used.env.restart()
     new = patient.copy()
     everywhere = torch.ones(new.rooms, dtype=torch.bool)
-    first = same(used.observe(), new.observe()) | (not first_counts)
+    first = new.same(used.observe(), new.observe()) | (not first_counts)
     return _compare(used, new, everywhere, first, "after restart()", patient.seed)
 
 
@@ -218,10 +218,10 @@ def _compare(one: Copy, other: Copy, rooms: torch.Tensor, first: torch.Tensor, w
         action = driver.push()
         action[still] *= 0.02  # a robot that stays where it is has other things to remember
         here, there = one.step(action), other.step(action)
-        unequal_reward = int((alive & ~same(here.reward, there.reward)).sum())
+        unequal_reward = int((alive & ~one.same(here.reward, there.reward)).sum())
         if unequal_reward:
             return FAIL, f"{when} the reward of step {step + 1} differs in {unequal_reward} of {total} rooms"
-        unequal = int((alive & ~(same(here.reached, there.reached) & (here.done == there.done))).sum())
+        unequal = int((alive & ~(one.same(here.reached, there.reached) & (here.done == there.done))).sum())
         if unequal:
             return FAIL, f"{when} step {step + 1} differs in {unequal} of {total} rooms"
         reached += int(alive.sum())

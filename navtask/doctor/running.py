@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from navtask.doctor.finding import FAIL, NOT_ALIKE, PASS, UNKNOWN, Finding, Outcome
-from navtask.doctor.patient import Copy, Driver, Instant, Patient, same
+from navtask.doctor.patient import Copy, Driver, Instant, Patient
 
 STEPS = 260
 LARGEST = 1e3
@@ -83,25 +83,19 @@ def consistency(patient: Patient, _before: Mapping[str, Finding]) -> Outcome:
     one, twin = patient.copy(), patient.copy()
     other = patient.copy(seed=patient.seed + 1)
     first = one.observe()
-    unequal = int((~same(first, twin.observe())).sum())
+    unequal = int((~one.same(first, twin.observe())).sum())
     if unequal:
         return FAIL, f"same seed: the first observation differs in {unequal} of {one.rooms} rooms"
-    alike = int(same(first, other.observe()).sum())
+    alike = int(one.same(first, other.observe()).sum())
     if alike > 0.1 * one.rooms:
         return FAIL, f"another seed: the first observation is the same in {alike} of {one.rooms} rooms"
     driver, steps = Driver(one, patient.seed), 60
     for step in range(steps):
         action = driver.push()
-        unequal = int((~alike_instants(one.step(action), twin.step(action))).sum())
+        unequal = int((~one.same_instant(one.step(action), twin.step(action))).sum())
         if unequal:
             return FAIL, f"same seed and actions: {unequal} of {one.rooms} rooms differ after {step + 1} steps"
-    return PASS, f"equal bit for bit over {steps} steps, {one.rooms} rooms"
-
-
-def alike_instants(one: Instant, other: Instant) -> torch.Tensor:
-    """(N,) bool: rooms in which two instants are the same."""
-    equal = same(one.observation, other.observation) & same(one.reached, other.reached)
-    return equal & same(one.reward, other.reward) & (one.done == other.done)
+    return PASS, f"equal over {steps} steps in {one.rooms} rooms"
 
 
 def views(patient: Patient, _before: Mapping[str, Finding]) -> Outcome:
@@ -151,7 +145,7 @@ def isolation(patient: Patient, before: Mapping[str, Finding]) -> Outcome:
             other = ill.step(spoilt)
         except Exception as error:
             return FAIL, f"a not-finite action in one room ends them all: {' '.join(str(error).split())[:80]}"
-        hit = int((~alike_instants(one, other) & others).sum())
+        hit = int((~clean.same_instant(one, other) & others).sum())
         if hit:
             return FAIL, f"not-finite actions in 1 room change {hit} of the {clean.rooms - 1} others"
     if not ill.observe()[room].isfinite().all():
