@@ -1,8 +1,11 @@
 """MuJoCo Warp: every world of a GPU at once; on a CPU one thread, slow, for comparing the two engines."""
 
 import copy
-from collections.abc import Callable
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import mujoco
@@ -210,11 +213,20 @@ def write_geoms(
     xmat[world, geom] = wp.quat_to_matrix(bq * gq)
 
 
+@contextmanager
+def _compiling_alone() -> Iterator[None]:
+    """Processes that compile the same kernel at the same time can crash one another."""
+    with open(Path(wp.config.kernel_cache_dir) / "mujoco_warp.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 class MujocoWarp(Physics):
     """MuJoCo Warp behind the contract, float32 throughout.
 
     Nothing in ``step``, ``reset`` and ``set_geoms`` waits for the device or looks at a value, and every buffer stays
-    where it is, so that a CUDA graph can hold them all. On the CPU, ``step`` and ``reset`` are recorded by Warp once
+    where it is, so that a CUDA graph can hold them all. Outside a graph the engine's solver does look, once an
+    iteration, whether any world goes on. On the CPU, ``step`` and ``reset`` are recorded by Warp once
     and replayed: for a few worlds, where launching costs more than computing, that is sixty times faster.
 
     On a GPU sums are not made in a fixed order: two runs agree to rounding only, and go apart after a touch. On a CPU
@@ -230,7 +242,7 @@ class MujocoWarp(Physics):
         wp.init()
         self.num_worlds = num_worlds
         self.device = device
-        self._device = wp.device_from_torch(device)
+        self._device = wp.device_from_torch(str(device))  # also "cuda", which names no index
         self._substeps = substeps
         self._resizable = np.isin(model.geom_type, (BOX, CYLINDER))
         # It knows no such flag: it never resets a world by itself.
@@ -240,6 +252,8 @@ class MujocoWarp(Physics):
         with wp.ScopedDevice(self._device):
             self._model = mjw.put_model(model, batch_sizes=dict.fromkeys(fields, num_worlds))
             self._model.opt.warn_overflow = 0  # counted instead of printed
+            if self._device.is_cuda:  # else its solver goes on for as many iterations as are allowed
+                self._model.opt.graph_conditional = wp.is_conditional_graph_supported()
             self._data = mjw.make_data(
                 model,
                 nworld=num_worlds,
@@ -268,8 +282,9 @@ class MujocoWarp(Physics):
             "geom_xmat": wp.to_torch(d.geom_xmat),
         }
         """All that lives on from step to step, by name."""
-        self._advance = self._recorded(self._launch_advance)
-        self._begin = self._recorded(self._launch_begin)
+        with _compiling_alone():
+            self._advance = self._recorded(self._launch_advance)
+            self._begin = self._recorded(self._launch_begin)
         self._place.copy_(torch.from_numpy(model.qpos0))
         self._begin()
 
@@ -278,6 +293,7 @@ class MujocoWarp(Physics):
     def _recorded(self, launches: Callable[[], None]) -> Callable[[], None]:
         """On the CPU the launches as Warp replays them, without Python; on a GPU they belong to whoever captures."""
         if self._device.is_cuda:
+            launches()  # every kernel is compiled, or loaded
             return launches
         with wp.ScopedCapture(device=self._device) as capture:
             launches()
