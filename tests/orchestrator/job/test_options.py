@@ -45,7 +45,9 @@ def trained(trial):
     """Metrics of each iteration, the last checkpoint's algorithm, and the exported policy."""
 
     def run(option: str) -> tuple[list[dict[str, float]], dict, Path]:
-        folder = trial("option", "num_envs=64", "algorithm.iterations=3", "evaluation.every=3", *OPTIONS[option])
+        # Short episodes: videos of them are quickly drawn.
+        small = ("num_envs=64", "algorithm.iterations=3", "evaluation.every=3", "task.episode_length=2")
+        folder = trial("option", *small, *OPTIONS[option])
         assert run_trial(folder) == 0
         metrics = [record.metrics for record in wal.read(folder / spec.METRICS)]
         return metrics, checkpoint.latest(folder)["algorithm"], folder / "policy.onnx"
@@ -93,7 +95,7 @@ def test_a_heteroscedastic_policy_is_more_certain_in_some_states_than_in_others(
 
 
 def test_a_curious_training_goes_on_bit_for_bit(trial):
-    whole, parts = (trial(name, *OPTIONS["all at once"]) for name in ("whole", "parts"))
+    whole, parts = (trial(name, "task.episode_length=2", *OPTIONS["all at once"]) for name in ("whole", "parts"))
     assert run_trial(whole) == 0
     half = spec.read(parts)
     curves, calls = Curves(parts), iter([False, True])

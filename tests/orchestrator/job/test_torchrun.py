@@ -27,6 +27,7 @@ from orchestrator.launch.local import LocalLauncher
 from orchestrator.record import wal
 
 TWO = "launcher.nproc_per_node=2"
+SHORT = "task.episode_length=2"  # and so are the videos of them
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ class TestLearning:
 
 class TestTrial:
     def test_one_process_alone_writes_and_an_interrupted_training_goes_on_bit_for_bit(self, trial, start):
-        settings = ("algorithm.iterations=20", "evaluation.every=10", "algorithm/rnd=default", TWO)
+        settings = ("algorithm.iterations=20", "evaluation.every=10", "algorithm/rnd=default", TWO, SHORT)
         whole, parts = trial("whole", *settings), trial("parts", *settings)
         ended = start(whole)
         stopped = start(parts)
@@ -146,7 +147,7 @@ class TestTrial:
         assert (result["status"], result["env_steps"]) == ("finished", 20 * 16 * 16)
 
     def test_the_command_torchrun_does_the_same(self, trial, start):
-        launched, typed = trial("launched", TWO), trial("typed")
+        launched, typed = trial("launched", TWO, SHORT), trial("typed", SHORT)
         ended = start(launched)
         torchrun = [Path(sys.executable).with_name("torchrun"), "--nproc_per_node=2", "-m", "orchestrator.job"]
         subprocess.run([*torchrun, typed], check=True, capture_output=True, timeout=120)
@@ -162,7 +163,7 @@ class TestTrial:
 
     def test_when_one_is_killed_the_job_ends_and_its_retry_goes_on_from_the_checkpoint(self, small_config, tmp_path):
         config = small_config(
-            TWO, "algorithm.iterations=20", "evaluation.every=10", "tracking.uri=null", f"output_dir={tmp_path}"
+            TWO, SHORT, "algorithm.iterations=20", "evaluation.every=10", "tracking.uri=null", f"output_dir={tmp_path}"
         )
         made, screen, killed = plan.make(config), harness.Quiet(), []
         folder = tmp_path / config.experiment_name / "trial_0000"
