@@ -6,11 +6,13 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+import numpy as np
 import optuna
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 SMALL = ("num_envs=32", "algorithm.iterations=4", "evaluation.every=2", "evaluation.num_rooms=20")
+CONFIRM = ("confirm.top_k=1", "confirm.seeds=2")
 TRIALS = 3
 
 Orchestrator = Callable[..., CompletedProcess[str]]
@@ -25,7 +27,8 @@ def mlflow_runs(store: Path) -> dict[str, Any]:
 
 
 def test_a_sweep_and_its_best_again(orchestrator: Orchestrator, tmp_path: Path) -> None:
-    done = orchestrator("+sweep=reward_weights", f"sweep.n_trials={TRIALS}", "sweep.pruner=null", *SMALL)
+    search = ("+sweep=reward_weights", f"sweep.n_trials={TRIALS}", "sweep.pruner=null", *SMALL, *CONFIRM)
+    done = orchestrator(*search)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "baseline (trial 0)" in done.stdout
     folder = tmp_path / "sweeps" / "reward_weights"
@@ -33,7 +36,9 @@ def test_a_sweep_and_its_best_again(orchestrator: Orchestrator, tmp_path: Path) 
     assert [t.state.name for t in trials] == ["COMPLETE"] * TRIALS
 
     runs = mlflow_runs(tmp_path / "mlflow.db")
-    assert len(runs) == TRIALS + 1
+    confirmed = json.loads((folder / "confirm.json").read_text())
+    trainings = TRIALS + 2 * len(confirmed["seeds"])
+    assert len(runs) == trainings + 1
     client, parent = runs["reward_weights"]
     assert parent.info.status == "FINISHED"
     for number in range(TRIALS):
@@ -60,11 +65,24 @@ def test_a_sweep_and_its_best_again(orchestrator: Orchestrator, tmp_path: Path) 
         }
         assert json.loads((own / "trial.json").read_text())["mlflow_run_id"] == run.info.run_id
 
+    (comparison,) = confirmed["comparisons"]
+    assert confirmed["words"] in done.stdout
+    assert comparison["rooms"] == 20
+    assert parent.data.tags["verdict"] == confirmed["words"]
+    assert parent.data.metrics["Confirm/difference"] == pytest.approx(comparison["difference"])
+    for number in (0, comparison["trial"]):
+        for seed in confirmed["seeds"]:
+            _, run = runs[f"confirm_{number:04d}_seed_{seed}"]
+            assert (run.info.status, run.data.tags["mlflow.parentRunId"]) == ("FINISHED", parent.info.run_id)
+            assert (run.data.params["seed"], run.data.tags["phase"]) == (str(seed), "confirm")
+            with np.load(folder / "confirm" / f"trial_{number:04d}" / f"seed_{seed}" / "eval_rooms.npz") as rooms:
+                assert rooms["success_rate"][-1].mean() == pytest.approx(run.data.metrics["Eval/success_rate"])
+    assert "confirm.json" in {a.path for a in client.list_artifacts(parent.info.run_id)}
+
     again = orchestrator("--config-dir", str(folder), "+best=config", "algorithm.iterations=2")
     assert again.returncode == 0, again.stdout + again.stderr
-    best = max(trials, key=lambda t: t.value)
+    best = trials[confirmed["winner"] or 0]
     trained = (tmp_path / "sweeps" / "navigation" / "trial_0000" / "config.yaml").read_text()
     assert f"weight: {best.params['task.rewards.goal.weight']}" in trained
-    finished_again = orchestrator("+sweep=reward_weights", f"sweep.n_trials={TRIALS}", "sweep.pruner=null", *SMALL)
-    assert finished_again.returncode == 0
-    assert len(mlflow_runs(tmp_path / "mlflow.db")) == TRIALS + 2  # and the single run
+    assert orchestrator(*search).returncode == 0
+    assert len(mlflow_runs(tmp_path / "mlflow.db")) == trainings + 2  # and the single run
