@@ -18,6 +18,9 @@ from PIL import Image, ImageDraw, ImageFont
 SPEED = 2.0
 """The video runs so much faster than the world."""
 
+EVERY = 2
+"""The video shows every second instant: a trial waits for it."""
+
 LINGER = 1.5
 """The video stands still on its last picture, s."""
 
@@ -26,7 +29,7 @@ OFF_SCREEN = ("egl", "osmesa")
 COLOURS = {"success": (23, 130, 84), "collision": (200, 40, 40), "time-out": (214, 130, 0)}
 _OTHER = (110, 60, 160)
 _GROUND, _SOLID = (250, 250, 247), (105, 110, 118)
-_ROBOT, _BEAM, _GOAL, _TEXT = (52, 101, 164), (168, 199, 232), (240, 200, 60), (30, 30, 30)
+_ROBOT, _SEEN, _GOAL, _TEXT = (52, 101, 164), (222, 235, 249), (240, 200, 60), (30, 30, 30)
 _SMOOTH = 2  # drawn larger and scaled down, for smooth edges
 
 
@@ -71,23 +74,21 @@ class FlatView:
         self._data = mujoco.MjData(replay.model)
         self._colour = COLOURS.get(replay.outcome, _OTHER)
         self._font = ImageFont.load_default(13 * _SMOOTH)
-        self._small = size
-        image = Image.new("RGB", (self._size, self._size), _GROUND)
+        self._ground = Image.new("RGB", (self._size, self._size), _GROUND)
+        self._standing = Image.new("1", (self._size, self._size))
         self._kinematics(0)
-        self._solids(ImageDraw.Draw(image), moving=False)
-        self._still = image
+        self._solids(ImageDraw.Draw(self._standing), 1, moving=False)
 
     def __call__(self, instant: int) -> Image.Image:
         """The picture at an instant, (size, size)."""
         replay = self._replay
         now = min(instant, len(replay.qpos) - 1)
         self._kinematics(now)
-        image = self._still.copy()
+        image = self._ground.copy()
         draw = ImageDraw.Draw(image)
-        here = self._pixel(replay.trail[now])
         if replay.scan is not None:
-            for end in replay.scan[now]:
-                draw.line((*here, *self._pixel_of(*end)), fill=_BEAM, width=_SMOOTH)
+            draw.polygon([self._pixel_of(*end) for end in replay.scan[now]], fill=_SEEN)
+        image.paste(_SOLID, mask=self._standing)
         x, y = self._pixel(replay.goal)
         radius = replay.goal_radius * self._scale
         draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=_GOAL)
@@ -96,13 +97,13 @@ class FlatView:
             draw.line(way, fill=self._colour, width=3 * _SMOOTH, joint="curve")
         x, y = way[0]
         draw.ellipse((x - 4, y - 4, x + 4, y + 4), fill=self._colour)
-        self._solids(draw, moving=True)
+        self._solids(draw, _ROBOT, moving=True)
         over = now == len(replay.qpos) - 1
         told = f"{replay.title}  {now * replay.control_dt:.1f} s" + (f"  {replay.outcome}" if over else "")
         draw.rectangle((0, 0, self._size, 20 * _SMOOTH), fill=(255, 255, 255))
         draw.text((6 * _SMOOTH, 2 * _SMOOTH), told, fill=self._colour if over else _TEXT, font=self._font)
         draw.rectangle((0, 0, self._size - 1, self._size - 1), outline=(200, 200, 200))
-        return image.resize((self._small, self._small), Image.Resampling.BOX)
+        return image.reduce(_SMOOTH)
 
     def _kinematics(self, instant: int) -> None:
         self._data.qpos[:] = self._replay.qpos[instant]
@@ -116,12 +117,11 @@ class FlatView:
         left, _, bottom, _ = self._replay.extent
         return (right - left) * self._scale, self._size - (up - bottom) * self._scale
 
-    def _solids(self, draw: ImageDraw.ImageDraw, *, moving: bool) -> None:
+    def _solids(self, draw: ImageDraw.ImageDraw, colour: int | tuple[int, int, int], *, moving: bool) -> None:
         model, data = self._replay.model, self._data
         for geom in range(model.ngeom):
             if (model.geom_bodyid[geom] != 0) != moving:
                 continue
-            colour = _ROBOT if moving else _SOLID
             kind, size = mujoco.mjtGeom(model.geom_type[geom]), model.geom_size[geom] * self._scale
             centre, axes = data.geom_xpos[geom], data.geom_xmat[geom].reshape(3, 3)
             x, y = self._pixel(centre)
@@ -213,14 +213,15 @@ def make_video(replays: Sequence[Replay], path: Path, *, size: int = 360) -> str
     """All episodes side by side from their beginning, as an MP4 (H.264). Returns which view it shows."""
     view, painters = _painters(replays, size)
     instants = max(len(replay.qpos) for replay in replays)
-    rate = round(SPEED / replays[0].control_dt)
+    rate = round(SPEED / (EVERY * replays[0].control_dt))
+    shown = [*range(0, instants - 1, EVERY), instants - 1]
     columns = -(-len(replays) // 2) if len(replays) > 1 else 1
     aside = path.with_name(f".{os.getpid()}.{path.name}")
     with av.open(str(aside), "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=rate, options={"crf": "26", "preset": "veryfast"})
         stream.width, stream.height = size * columns, size * -(-len(replays) // columns)
         stream.pix_fmt = "yuv420p"
-        for instant in range(instants):
+        for instant in shown:
             picture = _side_by_side([paint(instant) for paint in painters], columns)
             repeats = 1 if instant < instants - 1 else 1 + round(LINGER * rate)
             for _ in range(repeats):

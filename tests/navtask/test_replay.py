@@ -98,7 +98,7 @@ def test_files(replays, tmp_path):
         frames = [frame.to_image() for frame in video.decode(video=0)]
         assert video.streams.video[0].codec_context.name == "h264"
     longest = max(len(replay.qpos) for replay in replays)
-    assert len(frames) == longest + 30  # and 1.5 s of the last picture at 20 a second
+    assert len(frames) == longest // 2 + 1 + 15  # every second one, and 1.5 s of the last picture at 10 a second
     assert frames[0].size == (SIZE, 2 * SIZE)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["replay.mp4", "trajectories.png"]
 
