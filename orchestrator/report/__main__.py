@@ -1,4 +1,7 @@
-"""``python -m orchestrator.report study=<name or folder>``: write the report of a study, also of one under way."""
+"""``python -m orchestrator.report study=<name or folder>``: write the report of a study, also of one under way.
+
+``pictures=<folder>`` keeps its pictures as files of their own. Exit codes: 0 done, 1 failed, 2 a mistake.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -18,12 +21,13 @@ SWEEPS = PROJECT / "sweeps"
 
 def report(arguments: Sequence[str]) -> int:
     """Do what the command line says; returns the exit code."""
-    given = dict(key_values(arguments, ("study",)))
+    given = dict(key_values(arguments, ("study", "pictures")))
     if "study" not in given:
         raise UserError("study: expected study=<name or folder>")
     folder = _find(given["study"])
     config = from_plain(from_yaml((folder / STUDY).read_text())["config"])
-    print(write(folder, config, Sweep(config, build(config), folder).look()))
+    into = Path(given["pictures"]) if "pictures" in given else None
+    print(write(folder, config, Sweep(config, build(config), folder).look(), into))
     return 0
 
 

@@ -5,6 +5,7 @@ import html
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,11 @@ CORRELATED = (
 )  # fmt: skip
 """Metrics whose dependence on what was searched is shown, where the task measures them."""
 
+CORRELATION = (
+    "Rank correlation over the finished trials: +1, the metric always rises with the value. Bold: differs from 0 with "
+    "95 %, each taken alone; of twenty such numbers one is bold by luck. A sampler moves values together, too."
+)
+
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2em auto; padding: 0 1em; color: #222; }
 h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; } .verdict { font-size: 1.15em; font-weight: 600; }
@@ -35,16 +41,32 @@ tr.baseline { background: #eaf1fa; } tr.best { background: #e8f5ee; } tr.other {
 """
 
 
-def write(folder: Path, config: Config, trials: Sequence[Ended]) -> Path:
-    """Write the report of a study, from its trials and from what was concluded of them."""
+@dataclass(frozen=True)
+class Drawing:
+    """A picture of the report."""
+
+    name: str
+    title: str
+    picture: bytes
+    """PNG."""
+    note: str = ""
+
+
+def write(folder: Path, config: Config, trials: Sequence[Ended], pictures_into: Path | None = None) -> Path:
+    """Write the report of a study, from its trials and from what was concluded of them; on demand its pictures as files
+    of their own, too."""
     judge = Judge(config)
     searched = rows((e for e in trials if not e.trial.confirms), judge)
     confirmed = _read(folder / confirm.FILE)
     described = _read(folder / front.FILE)
     best = _best(searched, judge, confirmed)
-    page = "\n".join(_page(config, judge, searched, best, confirmed, described))
+    drawings = list(_drawings(config, judge, searched, best, confirmed, described))
     path = folder / FILE
-    write_aside(path, page)
+    write_aside(path, "\n".join(_page(config, judge, searched, best, drawings, _verdict(confirmed, described))))
+    if pictures_into is not None:
+        pictures_into.mkdir(parents=True, exist_ok=True)
+        for drawing in drawings:
+            (pictures_into / f"{drawing.name}.png").write_bytes(drawing.picture)
     return path
 
 
@@ -59,55 +81,70 @@ def _best(searched: Sequence[Row], judge: Judge, confirmed: Mapping[str, Any] | 
     return max(known, key=lambda row: objective.sign * (row.value or 0.0)).number
 
 
-def _page(
+def _drawings(
     config: Config,
     judge: Judge,
     searched: Sequence[Row],
     best: int | None,
     confirmed: Mapping[str, Any] | None,
     described: Mapping[str, Any] | None,
+) -> Iterable[Drawing]:
+    assert config.sweep is not None
+    params, objective = list(config.sweep.params), judge.one
+    measured = [f"Eval/{name}" for name in CORRELATED if name in task_of(config).metrics]
+    wanted: list[tuple[str, str, bytes | None, str]] = []
+    if confirmed is not None:
+        shown = pictures.confirmation(dict(confirmed))
+        wanted.append(("confirmation", "Confirmed on fresh seeds?", shown, _seeds(confirmed)))
+    if described is not None:
+        wanted.append(("front", "Pareto front", pictures.front(dict(described), searched), ""))
+    if objective is not None:
+        shown = pictures.history(searched, objective.metric, best, objective.direction == "maximize")
+        wanted.append(("trials", "Trials", shown, ""))
+    wanted.append(("learning", "Learning", pictures.learning_curves(searched, SUCCESS, best), ""))
+    if objective is not None:
+        shown = pictures.slices(searched, params, objective.metric, best)
+        wanted.append(("slices", "Each searched value alone", shown, ""))
+    shown = pictures.correlations(searched, params, measured)
+    wanted.append(("correlations", "What the searched values do", shown, CORRELATION))
+    for row in searched:
+        picture = row.folders[0] / "trajectories.png" if row.number in (0, best) and row.folders else None
+        if picture is not None and picture.exists():
+            who = "baseline" if row.number == 0 else f"trial {row.number}"
+            name = f"episodes_{row.number:04d}"
+            wanted.append((name, f"Episodes of {'the ' if row.number == 0 else ''}{who}", picture.read_bytes(), ""))
+    return (Drawing(name, title, picture, note) for name, title, picture, note in wanted if picture is not None)
+
+
+def _page(
+    config: Config, judge: Judge, searched: Sequence[Row], best: int | None, drawings: Sequence[Drawing], verdict: str
 ) -> Iterable[str]:
     sweep = config.sweep
     assert sweep is not None
-    params = list(sweep.params)
-    objective = judge.one
     counts = Counter(row.state for row in searched)
     yield f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(sweep.name)}</title>"
     yield f"<style>{STYLE}</style><h1>Sweep {html.escape(sweep.name)}</h1>"
-    yield f"<p class=verdict>{html.escape(_verdict(confirmed, described))}</p>"
+    yield f"<p class=verdict>{html.escape(verdict)}</p>"
     yield (
         f"<p>{len(searched)} trials ({', '.join(f'{n} {state}' for state, n in counts.items())}), each trained for "
         f"{config.algorithm.iterations} iterations in {config.num_envs} rooms ({html.escape(world_of(config).name)}), "
         f"judged on {config.evaluation.num_rooms} frozen rooms ({html.escape(config.evaluation.set)}) that no training "
-        f"sees. The objective is the mean over the last {judge.window} evaluations.</p>"
+        f"sees. Objectives are means over the last {judge.window} evaluations.</p>"
     )
     yield (
         "<p class=note>The budget is part of the answer: a config that learns slowly looks bad here, whatever it would "
         "reach in the end. Intervals at trials are over rooms alone; between two trainings of the same config there is "
         "the noise of the seed as well.</p>"
     )
-    if confirmed is not None:
-        yield from _section("Confirmed on fresh seeds?", pictures.confirmation(dict(confirmed)), _seeds(confirmed))
-    if described is not None:
-        yield from _section("Pareto front", pictures.front(dict(described), searched))
-    if objective is not None:
-        shown = pictures.history(searched, objective.metric, best, objective.direction == "maximize")
-        yield from _section("Trials", shown)
-    yield from _section("Learning", pictures.learning_curves(searched, SUCCESS, best))
-    if objective is not None:
-        yield from _section("Each searched value alone", pictures.slices(searched, params, objective.metric, best))
-    measured = [f"Eval/{name}" for name in CORRELATED if name in task_of(config).metrics]
-    yield from _section(
-        "What the searched values do",
-        pictures.correlations(searched, params, measured),
-        "Rank correlation over the finished trials: +1, the metric always rises with the value. Bold: differs from 0 "
-        "with 95 %, each taken alone; of twenty such numbers one is bold by luck. A sampler that moves values together "
-        "shows in them, too.",
-    )
+    for drawing in drawings:
+        yield f"<h2>{html.escape(drawing.title)}</h2>"
+        if drawing.note:
+            yield f"<p class=note>{html.escape(drawing.note)}</p>"
+        data = base64.b64encode(drawing.picture).decode()
+        yield f'<img alt="{html.escape(drawing.title)}" src="data:image/png;base64,{data}">'
     yield from _diagnoses(searched)
-    yield from _episodes(searched, best)
     yield "<h2>All trials</h2><div class=wide>"
-    yield from _table(searched, judge, params, best)
+    yield from _table(searched, judge, list(sweep.params), best)
     yield "</div>"
     code = ", ".join(f"{name} {value}" for name, value in provenance().items())
     yield f"<p class=note>Report made by {html.escape(code)}.</p></html>"
@@ -120,15 +157,6 @@ def _verdict(confirmed: Mapping[str, Any] | None, described: Mapping[str, Any] |
     if described is not None:
         return front.lines(dict(described))[0]
     return "Not confirmed on fresh seeds: a difference within the noise of the seed is none."
-
-
-def _section(title: str, picture: bytes | None, note: str = "") -> Iterable[str]:
-    if picture is None:
-        return
-    yield f"<h2>{html.escape(title)}</h2>"
-    if note:
-        yield f"<p class=note>{html.escape(note)}</p>"
-    yield f'<img alt="{html.escape(title)}" src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
 
 
 def _seeds(confirmed: Mapping[str, Any]) -> str:
@@ -148,16 +176,6 @@ def _diagnoses(searched: Sequence[Row]) -> Iterable[str]:
         words = f"trial {row.number}: {row.verdicts[code]}"
         yield f"<tr><td>{html.escape(code)}<td>{count}<td class=words>{html.escape(words)}"
     yield "</table>"
-
-
-def _episodes(searched: Sequence[Row], best: int | None) -> Iterable[str]:
-    for row in searched:
-        if row.number not in (0, best) or not row.folders:
-            continue
-        picture = row.folders[0] / "trajectories.png"
-        if picture.exists():
-            who = "baseline" if row.number == 0 else f"trial {row.number}"
-            yield from _section(f"Episodes of the {who}", picture.read_bytes())
 
 
 def _table(searched: Sequence[Row], judge: Judge, params: Sequence[str], best: int | None) -> Iterable[str]:

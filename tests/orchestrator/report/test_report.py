@@ -94,7 +94,7 @@ class TestRows:
 class TestPage:
     def test_everything_that_was_found_is_in_one_file(self, study):
         folder, config, trials = study
-        page = write(folder, config, trials).read_text()
+        page = write(folder, config, trials, folder / "pictures").read_text()
         text = text_of(page)
         assert "Not confirmed on fresh seeds" in text
         assert "10 trials (9 finished, 1 failed)" in text
@@ -103,7 +103,10 @@ class TestPage:
         assert "diverged: &lt;Loss/value&gt;" in page  # whatever a reason says, it is text
         assert "still_rising" in text
         pictures = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
-        assert len(pictures) == 5
+        names = ["correlations", "episodes_0000", "learning", "slices", "trials"]
+        files = sorted((folder / "pictures").iterdir())
+        assert [file.stem for file in files] == names
+        assert {file.read_bytes() for file in files} == {base64.b64decode(picture) for picture in pictures}
         assert all(base64.b64decode(picture).startswith(b"\x89PNG") for picture in pictures)
         assert not re.findall(r'(?:src|href)="(?!data:)', page)  # nothing that a colleague doesn't have
         kinds = {int(n): kind for kind, n in re.findall(r"<tr class='(\w*)'><td>(\d+)", page)}
