@@ -13,7 +13,7 @@ from navtask.reach.arm import JOINTS, Chain, read_arm, step_towards, vec6
 from navtask.reach.config import ReachConfig
 from navtask.reach.terms import TERMS
 
-wp.set_module_options({"enable_backward": False, "max_unroll": 1})
+wp.set_module_options({"enable_backward": False})
 
 
 @wp.kernel

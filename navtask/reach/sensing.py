@@ -7,7 +7,7 @@ import warp as wp
 
 from navtask.reach.arm import Chain, tool_point, vec6
 
-wp.set_module_options({"enable_backward": False, "max_unroll": 1})
+wp.set_module_options({"enable_backward": False})
 
 
 @dataclass
