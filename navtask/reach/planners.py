@@ -37,6 +37,7 @@ class ResolvedRate:
     task does not show what it looks at."""
 
     def __init__(self, config: ReachConfig):
+        wp.init()
         arm = read_arm()
         layout = ObservationGroups(TERMS.observations, config, 1).layout("policy")
         self._where = {term.name: slice(start, start + width) for term, start, width in layout}

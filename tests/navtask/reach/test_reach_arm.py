@@ -52,6 +52,7 @@ class TestKinematics:
     def test_the_jacobian_is_the_engines(self):
         q = torch.from_numpy(postures(64, seed=1)).float()
         out = torch.zeros(64, JOINTS, 3)
+        wp.init()
         arrays = wp.from_torch(q, dtype=vec6), wp.from_torch(out, dtype=wp.vec3)
         wp.launch(_jacobians, dim=(64, JOINTS), inputs=[ARM.chain(), *arrays], device="cpu")
         _, expected = engine_tool(q.double())
