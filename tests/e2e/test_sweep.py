@@ -46,6 +46,7 @@ def test_a_sweep_and_its_best_again(orchestrator: Orchestrator, tmp_path: Path) 
         _, run = runs[own.name]
         assert (run.info.status, run.data.tags["mlflow.parentRunId"]) == ("FINISHED", parent.info.run_id)
         assert (run.data.tags["physics"], run.data.tags["cuda_graph"]) == ("mujoco_c", "off")
+        assert run.data.tags["doctor"] == "passed"
         assert run.data.params["search.task.rewards.goal.weight"] == str(
             trials[number].params["task.rewards.goal.weight"]
         )

@@ -509,28 +509,18 @@ class ObstaclesOfAir(NavEnv):
 
 @names("solid obstacles")
 class StaleBounds(NavEnv):
-    """Geoms are moved and resized, but what bounds them is still of the first size."""
+    """Geoms are moved and resized, but what bounds them is still of the first rooms."""
 
     def __init__(self, *args, **settings):
         super().__init__(*args, **settings)
-        physics = self.physics
-
-        def small(first, size):
-            sizes = physics._geoms["geom_size"]
-            sizes[:, first : first + size.shape[1]] = 0.05
-            physics._batch.set_const()
+        geoms = self.physics._geoms
 
         def write_only(mask, first, pos, size, quat):
-            ids = mask.numpy().nonzero()[0]
-            small(first, size)
-            geoms = slice(first, first + pos.shape[1])
+            rows, columns = mask.nonzero(), slice(first, first + pos.shape[1])
             for name, values in zip(("geom_pos", "geom_size", "geom_quat"), (pos, size, quat), strict=True):
-                self._written.setdefault(name, values.numpy().copy())[ids] = values.numpy()[ids]
-                physics._geoms[name][:, geoms] = self._written[name]
+                geoms[name][rows[:, 0].numpy(), columns] = values[mask].numpy()
 
-        self._written = {}
-        physics.set_geoms = write_only
-        self.restart()
+        self.physics.set_geoms = write_only
 
 
 class HalfBlind(NavEnv):
