@@ -30,7 +30,7 @@ def test_plain_and_back(config: Config) -> None:
 def test_defaults_follow_the_device(config: Config) -> None:
     assert (config.device, config.num_envs, config.policy.hidden_dims) == ("cpu", 256, [64, 64])
     assert config.evaluation.set == config.task.rooms.name == "open"
-    assert set(config.evaluation.frozen) == {"open", "dense"}
+    assert set(config.evaluation.frozen) == {"open", "dense", "barn"}
 
 
 @pytest.mark.parametrize("device", ["auto", "cuda:0"])
