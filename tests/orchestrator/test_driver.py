@@ -119,10 +119,14 @@ def test_more_trials_may_be_asked_of_a_study(tmp_path: Path) -> None:
 
 def test_a_finished_study_given_again_starts_nothing(tmp_path: Path) -> None:
     harness.sweep(tmp_path, "sweep.n_trials=2").run()
-    driver = harness.sweep(tmp_path, "sweep.n_trials=2")
-    began = time.monotonic()
+    prepared: list[bool] = []
+    screen = harness.Quiet()
+    screen.on_show = lambda status: prepared.append(status.preparing)
+    driver = harness.sweep(tmp_path, "sweep.n_trials=2", screen=screen)
     assert driver.run() == 0
-    assert time.monotonic() - began < 2
+    assert prepared
+    assert not any(prepared)  # not even what jobs would need
+    assert [len(f.read_text().splitlines()) for f in tmp_path.rglob("starts")] == [1, 1]
     assert [v.state for v in driver.status.views.values()] == ["finished", "finished"]
 
 
