@@ -215,9 +215,10 @@ class SweepConfig:
     sampler: dict[str, Any] = field(default_factory=lambda: {"_target_": "optuna.samplers.TPESampler"})
     """Any sampler of Optuna, by ``_target_``."""
     pruner: Any = None
-    """Any pruner of Optuna, by ``_target_``; null lets every trial run to its end. With several seeds a trial stands, at
-    each evaluation that all of them have reached, where their mean does; ``WilcoxonPruner`` is told how each seed ended,
-    and compares two trials seed by seed. The baseline is never stopped."""
+    """Any pruner of Optuna, by ``_target_``; null lets every trial run to its end. The baseline is never stopped.
+
+    With several seeds a trial stands where the mean of all its seeds does, at each evaluation that all have reached;
+    ``WilcoxonPruner`` is told how each seed ended instead, and compares two trials seed by seed."""
     enqueue: list[dict[str, Any]] = field(default_factory=list)
     """Known good points {config path: value}, tried right after the baseline."""
     warm_start: str | None = None
