@@ -16,7 +16,7 @@ BACKENDS = ("mujoco_c", "mujoco_warp")
 def resolve_backend(name: str, device: str) -> str:
     """The back end that ``auto`` stands for on a device; ConfigError for one that doesn't exist or doesn't fit.
 
-    MuJoCo C runs on the CPU alone. MuJoCo Warp runs there too, some thirty times slower, to be compared with it.
+    MuJoCo C runs on the CPU alone. MuJoCo Warp runs there too, on one thread and half as fast, to be compared with it.
     """
     if name not in ("auto", *BACKENDS):
         raise ConfigError("physics.backend", name, "auto or " + " or ".join(BACKENDS), ("auto", *BACKENDS))

@@ -1,4 +1,4 @@
-"""MuJoCo Warp: every world of a GPU at once; on a CPU one thread, slow, for comparing the two engines."""
+"""MuJoCo Warp: every world of a GPU at once; on a CPU one thread, for comparing the two engines."""
 
 import copy
 import fcntl
@@ -227,7 +227,8 @@ class MujocoWarp(Physics):
     Nothing in ``step``, ``reset`` and ``set_geoms`` waits for the device or looks at a value, and every buffer stays
     where it is, so that a CUDA graph can hold them all. Outside a graph the engine's solver does look, once an
     iteration, whether any world goes on. On the CPU, ``step`` and ``reset`` are recorded by Warp once
-    and replayed: for a few worlds, where launching costs more than computing, that is sixty times faster.
+    and replayed: for a few worlds, where launching costs more than computing, that is sixty times faster. 256 worlds
+    then take 2.4 times as long as those of MuJoCo C on one thread.
 
     On a GPU sums are not made in a fixed order: two runs agree to rounding only, and go apart after a touch. On a CPU
     they are equal.
