@@ -1,32 +1,80 @@
 """What the commands beside ``python -m orchestrator`` share: ``key=value`` arguments, and mistakes told in one line."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
+from orchestrator.config import PROJECT
 from orchestrator.errors import UserError, nearest
+from orchestrator.job.spec import from_yaml
 from orchestrator.record.redact import redact
+from orchestrator.record.store import check_uri, resolve_uri
 
 EXPECTED = (OSError, RuntimeError)
 """What can go wrong without anybody's mistake: a full disk, a database that is locked, no fork server."""
 
 
-def key_values(arguments: Sequence[str], keys: Sequence[str]) -> list[tuple[str, str]]:
-    """``key=value`` arguments in their order, each key one of ``keys``. Raises UserError."""
-    given = []
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if not equals or not value:
-            raise UserError(f"{argument}: expected key=value, with {', '.join(keys)}")
-        if key not in keys:
-            raise UserError(f"{argument}: no such key{nearest(key, keys)}")
-        given.append((key, value))
-    return given
+class Arguments:
+    """``key=value`` arguments and ``--flags`` of a command line. Raises UserError for any that isn't known."""
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        keys: Sequence[str],
+        *,
+        flags: Sequence[str] = (),
+        repeatable: Collection[str] = (),
+    ) -> None:
+        self.pairs: list[tuple[str, str]] = []
+        """In their order."""
+        self.flags: set[str] = set()
+        for argument in arguments:
+            if argument.startswith("-"):
+                if argument not in flags:
+                    raise UserError(f"{argument}: no such option{nearest(argument, (*flags, '--help'))}")
+                self.flags.add(argument)
+                continue
+            key, equals, value = argument.partition("=")
+            if not equals or not value:
+                raise UserError(f"{argument}: expected key=value, with {', '.join(keys)}")
+            if key not in keys:
+                raise UserError(f"{argument}: no such key{nearest(key, keys)}")
+            if key not in repeatable and self.get(key) is not None:
+                raise UserError(f"{argument}: given twice")
+            self.pairs.append((key, value))
+
+    def get(self, key: str, default: str | None = None) -> str | None:
+        """The value of a key."""
+        return dict(self.pairs).get(key, default)
+
+    def need(self, key: str, what: str) -> str:
+        """The value of a key that must be there. Raises UserError."""
+        value = self.get(key)
+        if value is None:
+            raise UserError(f"{key}: expected {key}=<{what}>")
+        return value
+
+    def tracking_uri(self) -> str:
+        """Where MLflow's runs are: ``tracking.uri``, or the store of ``conf/``. Raises UserError."""
+        uri = self.get("tracking.uri")
+        if uri is None:
+            uri = str(from_yaml((PROJECT / "conf" / "tracking" / "mlflow.yaml").read_text())["uri"])
+        check_uri(uri)
+        return resolve_uri(uri, PROJECT)
 
 
-def exit_code(command: Callable[[], int]) -> int:
-    """Run a command: its own exit code, or 1 for what went wrong and 2 for a user's mistake, in one line."""
+def run(
+    command: Callable[[Sequence[str]], int], description: str | None, arguments: Sequence[str] | None = None
+) -> int:
+    """Run a command on its arguments, this process's if none are given; ``--help`` shows its description.
+
+    Returns its exit code, 1 for what went wrong and 2 for a user's mistake, both told in one line.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if {"-h", "--help"} & set(arguments):
+        print(description)
+        return 0
     try:
-        return command()
+        return command(arguments)
     except KeyboardInterrupt:
         return 130
     except UserError as error:

@@ -1,62 +1,40 @@
-"""``python -m orchestrator.diagnose <source>``: what a training's curves show, in words.
+"""``python -m orchestrator.diagnose run=<source>``: what a training's curves show, in words.
 
-``<source>`` is a trial's folder, a ``metrics.jsonl``, TensorBoard's event files (one, or the folder that they lie in)
-or the id of an MLflow run. Exit codes: 0 done, whatever was found; 2 the user's mistake.
+    run=      a trial's folder, a ``metrics.jsonl``, TensorBoard's event files (one, or the folder that they lie in) or
+              the id of an MLflow run
+    tracking.uri=   where MLflow's runs are; the project's own store by default
+    --json    for programs
+
+Exit codes: 0 done, whatever was found; 2 a mistake.
 """
 
-import argparse
 import dataclasses
 import json
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.config import PROJECT
-from orchestrator.errors import UserError
-from orchestrator.job.spec import from_yaml
-from orchestrator.record.redact import redact
-from orchestrator.record.store import resolve_uri
+from orchestrator import command
+from orchestrator.command import Arguments
 from orchestrator.report.curves import find
 from orchestrator.report.diagnosis import Diagnosis, diagnose
 
 _STYLE = {"warning": "yellow", "information": "cyan"}
 
 
-class _Parser(argparse.ArgumentParser):
-    """Tells a mistake in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; usage: python -m orchestrator.diagnose <source> [--uri URI] [--json]")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says."""
-    parser = _Parser(prog="python -m orchestrator.diagnose", description="What a training's curves show, in words.")
-    parser.add_argument(
-        "source", help="a trial's folder, a metrics.jsonl, event files (one, or a folder) or the id of an MLflow run"
-    )
-    parser.add_argument("--uri", help="of MLflow; the project's own store if not given")
-    parser.add_argument("--json", action="store_true", help="for programs")
-    try:
-        given = parser.parse_args(arguments)
-        uri = resolve_uri(given.uri if given.uri is not None else _own_store(), PROJECT)
-        diagnosis = diagnose(find(given.source, uri))
-    except UserError as error:
-        print(f"error: {redact(str(error))}", file=sys.stderr)
-        return 2
-    if given.json:
-        print(json.dumps({"source": given.source, **dataclasses.asdict(diagnosis)}, indent=1))
+def run(arguments: Sequence[str]) -> int:
+    """Do what the command line says. Raises UserError."""
+    given = Arguments(arguments, ("run", "tracking.uri"), flags=("--json",))
+    source = given.need("run", "folder, log, event file or MLflow run id")
+    diagnosis = diagnose(find(source, given.tracking_uri()))
+    if "--json" in given.flags:
+        print(json.dumps({"run": source, **dataclasses.asdict(diagnosis)}, indent=1))
     else:
         _show(diagnosis, Console(highlight=False))
     return 0
-
-
-def _own_store() -> str:
-    return str(from_yaml((PROJECT / "conf" / "tracking" / "mlflow.yaml").read_text())["uri"])
 
 
 def _show(diagnosis: Diagnosis, console: Console) -> None:
@@ -83,4 +61,4 @@ def _show(diagnosis: Diagnosis, console: Console) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.run(run, __doc__))

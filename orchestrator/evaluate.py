@@ -37,15 +37,15 @@ from navtask.errors import ConfigError
 from navtask.evaluation import Estimate, Evaluator, Policy
 from navtask.physics import resolve_backend
 from navtask.tasks import TaskDefinition
-from orchestrator.command import exit_code, key_values
+from orchestrator import command
+from orchestrator.command import Arguments
 from orchestrator.config import PROJECT, Config, from_composed, from_plain, register, task_of
 from orchestrator.errors import UserError, nearest
 from orchestrator.job import checkpoint, spec
 from orchestrator.record.redact import redact
-from orchestrator.record.store import open_client, resolve_uri
+from orchestrator.record.store import open_client
 
 KEYS = ("run", "policy", "set", "rooms", "task", "device", "tracking.uri")
-DEFAULT_URI = "sqlite:///mlruns/mlflow.db"
 MOST_ROOMS = 100_000
 
 
@@ -247,39 +247,28 @@ def definitions(task: TaskDefinition) -> list[str]:
 
 def run(arguments: Sequence[str]) -> int:
     """Do what the command line says. Raises UserError before anything is evaluated."""
-    flags = [argument for argument in arguments if argument.startswith("-")]
-    for flag in flags:
-        if flag in ("-h", "--help"):
-            print(__doc__)
-            return 0
-        if flag not in ("--json", "--metrics"):
-            raise UserError(f"{flag}: no such option{nearest(flag, ('--json', '--metrics', '--help'))}")
-    given = key_values([argument for argument in arguments if argument not in flags], KEYS)
-    last = dict(given)
-    for key in {key for key, _ in given} - {"run", "policy"}:
-        if sum(k == key for k, _ in given) > 1:
-            raise UserError(f"{key}={last[key]}: given twice")
-    if "--metrics" in flags:
-        print("\n".join(definitions(task_of(todays_config(last.get("task", "nav"))))))
+    given = Arguments(arguments, KEYS, flags=("--json", "--metrics"), repeatable=("run", "policy"))
+    if "--metrics" in given.flags:
+        print("\n".join(definitions(task_of(todays_config(given.get("task") or "nav")))))
         return 0
 
-    uri = resolve_uri(last.get("tracking.uri", DEFAULT_URI), PROJECT)
-    runs = [find_run(value, uri) for key, value in given if key == "run"]
-    task = last.get("task", runs[0].config.task.name if runs else "nav")
-    today = todays_config(task, last.get("device", "auto"))
+    uri = given.tracking_uri()
+    runs = [find_run(value, uri) for key, value in given.pairs if key == "run"]
+    task = given.get("task") or (runs[0].config.task.name if runs else "nav")
+    today = todays_config(task, given.get("device") or "auto")
     own = runs[0].config if runs else today
     for contestant in runs:
         if contestant.config.task.name != today.task.name:
             raise UserError(f"run={contestant.name}: its task is {contestant.config.task.name}, not {today.task.name}")
-    contestants = runs + [find_planner(value, own) for key, value in given if key == "policy"]
+    contestants = runs + [find_planner(value, own) for key, value in given.pairs if key == "policy"]
     if not contestants:
         raise UserError("nothing to evaluate: expected run=<folder or MLflow run id> or policy=<planner>")
-    name, rooms = last.get("set", own.evaluation.set), _rooms(last.get("rooms"), own.evaluation.num_rooms)
+    name, rooms = given.get("set") or own.evaluation.set, _rooms(given.get("rooms"), own.evaluation.num_rooms)
     worlds = [world_of_set(name, contestant.config, today) for contestant in contestants]
 
     torch.set_num_threads(1)
     results = [evaluate(c, world, rooms, today.device) for c, world in zip(contestants, worlds, strict=True)]
-    if "--json" in flags:
+    if "--json" in given.flags:
         print(as_json(results, today.task.name, name, rooms))
     else:
         print("\n".join(table(results, name, rooms)))
@@ -294,10 +283,5 @@ def _rooms(given: str | None, default: int) -> int:
     return int(given)
 
 
-def main() -> int:
-    """Exit code."""
-    return exit_code(lambda: run(sys.argv[1:]))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.run(run, __doc__))

@@ -16,18 +16,18 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from orchestrator.command import exit_code, key_values
-from orchestrator.config import PROJECT, Config, from_plain, validate
+from orchestrator import command
+from orchestrator.command import Arguments
+from orchestrator.config import Config, from_plain, validate
 from orchestrator.drive import drive
 from orchestrator.errors import UserError
 from orchestrator.job.spec import CONFIG, METRICS, from_yaml
 from orchestrator.provenance import provenance
 from orchestrator.record import wal
 from orchestrator.record.redact import redact
-from orchestrator.record.store import check_uri, open_client, resolve_uri
+from orchestrator.record.store import open_client
 from orchestrator.search.base import trial_folder
 
-DEFAULT_URI = "sqlite:///mlruns/mlflow.db"
 SUCCESS = "Eval/success_rate"
 KEYS = ("run", "tracking.uri", "output_dir")
 CODE = ("git.commit", "git.dirty", "lock.hash", "version.")
@@ -57,9 +57,7 @@ def load(run_id: str, uri: str) -> Original:
         raise UserError(f"run={run_id}: no such run in {redact(uri)}") from error
     with tempfile.TemporaryDirectory() as folder:
         if CONFIG not in {file.path for file in client.list_artifacts(run_id)}:
-            raise UserError(
-                f"run={run_id}: '{run.info.run_name}' has no {CONFIG}: a sweep? take one of its trials"
-            )
+            raise UserError(f"run={run_id}: '{run.info.run_name}' has no {CONFIG}: a sweep? take one of its trials")
         text = Path(client.download_artifacts(run_id, CONFIG, folder)).read_text()
     try:
         config = from_plain(from_yaml(text))
@@ -130,36 +128,28 @@ def read_curves(path: Path) -> Curves:
 
 def rerun(arguments: Sequence[str], **launcher_options: Any) -> int:
     """Do what the command line says; returns the exit code."""
-    given = dict(key_values(arguments, KEYS))
-    if "run" not in given:
-        raise UserError("run: expected run=<MLflow run id>")
-    check_uri(given.get("tracking.uri", DEFAULT_URI))
-    uri = resolve_uri(given.get("tracking.uri", DEFAULT_URI), PROJECT)
-    original = load(given["run"], uri)
+    given = Arguments(arguments, KEYS)
+    run_id, uri = given.need("run", "MLflow run id"), given.tracking_uri()
+    original = load(run_id, uri)
     config = original.config
     config = replace(
         config,
         tracking=replace(config.tracking, uri=uri),
-        output_dir=given.get("output_dir", config.output_dir),
+        output_dir=given.get("output_dir") or config.output_dir,
         require={},
         dry_run=False,
     )
     validate(config)
     for line in code_difference(original.tags, provenance()):
         print(f"other code: {line}")
-    code, search = drive(config, launcher_options, {"rerun_of": given["run"]})
+    code, search = drive(config, launcher_options, {"rerun_of": run_id})
     if code:
         return code
     number = search.unfinished()[0].number
     same, told = verdict(original.curves, read_curves(trial_folder(search.folder, number) / METRICS))
-    print(f"{original.name} ({given['run']}) again: {told}")
+    print(f"{original.name} ({run_id}) again: {told}")
     return 0 if same else 1
 
 
-def main() -> int:
-    """Exit code."""
-    return exit_code(lambda: rerun(sys.argv[1:]))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.run(rerun, __doc__))

@@ -99,9 +99,9 @@ class Store:
 
 def open_client(uri: str) -> Any:
     """An MLflow client to read from a store that is there. Raises UserError; makes no store, and no experiment."""
-    check_uri(uri, "uri")
+    check_uri(uri)
     if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
-        raise UserError(f"uri={uri}: no such file")
+        raise UserError(f"tracking.uri={uri}: no such file")
     _prepare_environment()
     from mlflow import MlflowClient
 

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.command import exit_code, key_values
+from orchestrator import command
+from orchestrator.command import Arguments
 from orchestrator.config import PROJECT, from_plain
 from orchestrator.errors import UserError, nearest
 from orchestrator.job.spec import from_yaml
@@ -21,12 +22,11 @@ SWEEPS = PROJECT / "sweeps"
 
 def report(arguments: Sequence[str]) -> int:
     """Do what the command line says; returns the exit code."""
-    given = dict(key_values(arguments, ("study", "pictures")))
-    if "study" not in given:
-        raise UserError("study: expected study=<name or folder>")
-    folder = _find(given["study"])
+    given = Arguments(arguments, ("study", "pictures"))
+    folder = _find(given.need("study", "name or folder"))
     config = from_plain(from_yaml((folder / STUDY).read_text())["config"])
-    into = Path(given["pictures"]) if "pictures" in given else None
+    pictures = given.get("pictures")
+    into = Path(pictures) if pictures is not None else None
     print(write(folder, config, Sweep(config, build(config), folder).look(), into))
     return 0
 
@@ -40,4 +40,4 @@ def _find(study: str) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code(lambda: report(sys.argv[1:])))
+    sys.exit(command.run(report, __doc__))

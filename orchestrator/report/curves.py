@@ -122,7 +122,7 @@ def from_log(path: Path) -> RunCurves:
     """Of a ``metrics.jsonl``; config and result are taken from beside it. Raises UserError when it holds nothing."""
     points = list(_log_points(path))
     if not points:
-        raise UserError(f"{path}: expected a metrics.jsonl with at least one whole line")
+        raise UserError(f"run={path}: expected a metrics.jsonl with at least one whole line")
     return gather(points, _settings(path.parent), _failure(path.parent))
 
 
@@ -135,10 +135,10 @@ def from_events(path: Path) -> RunCurves:
     try:
         reader.Reload()
     except Exception as error:  # whatever the reader meets in a file that is none
-        raise UserError(f"{path}: not a TensorBoard event file: {error}") from error
+        raise UserError(f"run={path}: not a TensorBoard event file: {error}") from error
     points = [(tag, event.step, event.value) for tag in reader.Tags()["scalars"] for event in reader.Scalars(tag)]
     if not points:
-        raise UserError(f"{path}: expected TensorBoard event files with scalars")
+        raise UserError(f"run={path}: expected TensorBoard event files with scalars")
     return gather(points, _settings(folder), _failure(folder))
 
 
@@ -155,9 +155,9 @@ def from_mlflow(run_id: str, uri: str) -> RunCurves:
             for point in client.get_metric_history(run_id, name)
         ]
     except Exception as error:  # MLflow, SQLAlchemy and requests each have their own
-        raise UserError(f"{run_id}: MLflow gives no such run: {str(error).strip().splitlines()[0]}") from error
+        raise UserError(f"run={run_id}: MLflow gives no such run: {str(error).strip().splitlines()[0]}") from error
     if not points:
-        raise UserError(f"{run_id}: the run has no metrics (of a sweep, its trials have)")
+        raise UserError(f"run={run_id}: the run has no metrics (of a sweep, its trials have)")
     settings = {name: _scalar(value) for name, value in run.data.params.items()}
     return gather(points, settings, run.data.tags.get("failure_reason"))
 
@@ -173,12 +173,12 @@ def find(source: str, uri: str) -> RunCurves:
             return from_log(path / METRICS)
         if any(path.glob(EVENT_FILES)):
             return from_events(path)
-        raise UserError(f"{source}: expected a folder with {METRICS} or {EVENT_FILES}")
+        raise UserError(f"run={source}: expected a folder with {METRICS} or {EVENT_FILES}")
     if path.exists():
         return from_events(path) if "tfevents" in path.name else from_log(path)
     if re.fullmatch(r"[0-9a-f]{32}", source):
         return from_mlflow(source, uri)
-    raise UserError(f"{source}: expected a trial's folder, a {METRICS}, event files, or the id of an MLflow run")
+    raise UserError(f"run={source}: expected a trial's folder, a {METRICS}, event files, or the id of an MLflow run")
 
 
 def _log_points(path: Path) -> Iterable[tuple[str, int, float]]:

@@ -136,10 +136,8 @@ def trial_folder(folder: Path, number: int) -> Path:
 
 
 def run_folders(folder: Path, seeds: Sequence[int]) -> list[Path]:
-    """Where a trial's trainings live: one alone is the trial's own folder, but for a confirmation."""
-    if len(seeds) == 1 and folder.parent.name != CONFIRM:
-        return [folder]
-    return [folder / f"seed_{seed}" for seed in seeds]
+    """Where a trial's trainings live: one alone in the trial's own folder, several in one each."""
+    return [folder] if len(seeds) == 1 else [folder / f"seed_{seed}" for seed in seeds]
 
 
 def ended_by_runs(trial: Trial, results: Sequence[Mapping[str, Any]], judge: Judge) -> Ended:

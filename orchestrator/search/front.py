@@ -64,17 +64,21 @@ def write(file: Path, described: dict[str, Any]) -> None:
 def lines(described: dict[str, Any]) -> list[str]:
     """What people are told at the end."""
     points = [*described["front"]]
-    told = [f"Pareto front: {len(points)} trials" if points else "Pareto front: empty, every trial broke a constraint"]
-    baseline = described["baseline"]
+    trials = f"{len(points)} trial{'s'[: len(points) != 1]}"
+    told = [f"Pareto front: {trials}" if points else "Pareto front: empty, no trial finished within the constraints"]
+    baseline, corner = described["baseline"], described["hypervolume"]["corner"]
     if baseline is not None and all(point["trial"] != 0 for point in points):
-        told.append(f"  baseline (trial 0)  {_shown(baseline)}")
-    told += [f"  trial {p['trial']}{' (baseline)' if p['trial'] == 0 else ''}  {_shown(p)}" for p in points]
+        told.append(f"  baseline (trial 0)  {_shown(baseline, corner)}")
+    told += [f"  trial {p['trial']}{' (baseline)' if p['trial'] == 0 else ''}  {_shown(p, corner)}" for p in points]
     told.append("  one search, one set of seeds: a difference within the noise of the seed is none")
     return told
 
 
-def _shown(point: dict[str, Any]) -> str:
-    return ", ".join(f"{metric} {value:.4f}" for metric, value in point["values"].items())
+def _shown(point: dict[str, Any], corner: dict[str, float]) -> str:
+    return ", ".join(
+        f"{metric} {value:.4f}{' (undefined, or as bad)' if value == corner[metric] else ''}"
+        for metric, value in point["values"].items()
+    )
 
 
 def _point(trial: StudyTrial, judge: Judge) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from ailments import AILMENTS, EVERY, LENGTH, SETTINGS, healthy
 
-from orchestrator.diagnose import main
+from orchestrator import command
+from orchestrator import diagnose as doctor
 from orchestrator.job.curves import Curves
 from orchestrator.job.spec import as_yaml
 from orchestrator.record.mlflow import Recorder
@@ -20,7 +21,8 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def diagnose(capsys: pytest.CaptureFixture[str]) -> Run:
     def run(*arguments: object) -> tuple[int, str, str]:
-        code = main([str(argument) for argument in arguments])
+        source, *others = [str(argument) for argument in arguments] or [""]
+        code = command.run(doctor.run, "", [f"run={source}", *others] if source else [])
         said = capsys.readouterr()
         return code, said.out, said.err
 
@@ -98,14 +100,14 @@ def test_a_run_in_mlflow(diagnose: Run, folder: Path, tmp_path: Path) -> None:
     run_id = recorder.run_id(0)
     assert recorder.close("finished", 60).unfinished == ()
 
-    code, out, _ = diagnose(run_id, "--uri", uri)
+    code, out, _ = diagnose(run_id, f"tracking.uri={uri}")
     assert code == 0
     assert only_warning(out) == "kl_overshoot"
     assert "not judged" not in out  # params hold the config
 
-    code, out, err = diagnose("0" * 32, "--uri", uri)
+    code, out, err = diagnose("0" * 32, f"tracking.uri={uri}")
     assert (code, out) == (2, "")
-    assert err.startswith(f"error: {'0' * 32}: MLflow gives no such run")
+    assert err.startswith(f"error: run={'0' * 32}: MLflow gives no such run")
     assert err.count("\n") == 1
 
 
@@ -113,7 +115,7 @@ def test_for_programs(diagnose: Run, folder: Path) -> None:
     code, out, _ = diagnose(folder, "--json")
     told = json.loads(out)
     assert code == 0
-    assert told["source"] == str(folder)
+    assert told["run"] == str(folder)
     assert told["iterations"] == LENGTH
     (warning,) = [verdict for verdict in told["verdicts"] if verdict["level"] == "warning"]
     assert warning["code"] == "kl_overshoot"
@@ -135,11 +137,14 @@ def test_a_healthy_run_says_so(diagnose: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "the following arguments are required: source"),
+        ([], "run: expected run=<folder, log, event file or MLflow run id>"),
         (["nosuch"], "nosuch: expected a trial's folder, a metrics.jsonl, event files, or the id of an MLflow run"),
-        (["a" * 32, "--uri", "sqlite:////nosuch/mlflow.db"], "uri=sqlite:////nosuch/mlflow.db: no such file"),
-        (["a" * 32, "--uri", "nosuch"], "uri=nosuch: "),
-        (["x", "--nosuch"], "unrecognized arguments: --nosuch"),
+        (
+            ["a" * 32, "tracking.uri=sqlite:////nosuch/mlflow.db"],
+            "tracking.uri=sqlite:////nosuch/mlflow.db: no such file",
+        ),
+        (["a" * 32, "tracking.uri=nosuch"], "tracking.uri=nosuch: "),
+        (["x", "--nosuch"], "--nosuch: no such option"),
     ],
 )
 def test_mistakes_are_one_line(diagnose: Run, arguments: list[str], told: str) -> None:
@@ -156,8 +161,8 @@ def test_files_that_are_something_else(diagnose: Run, tmp_path: Path) -> None:
         file.write_text(text)
         code, _, err = diagnose(file)
         assert code == 2
-        assert err.startswith(f"error: {file}: ")
+        assert err.startswith(f"error: run={file}: ")
         assert err.count("\n") == 1
         file.unlink()
     code, _, err = diagnose(tmp_path)
-    assert (code, err) == (2, f"error: {tmp_path}: expected a folder with metrics.jsonl or events.out.tfevents.*\n")
+    assert (code, err) == (2, f"error: run={tmp_path}: expected a folder with metrics.jsonl or events.out.tfevents.*\n")

@@ -51,7 +51,7 @@ def run(capsys):
 
     def call(*arguments):
         capsys.readouterr()
-        code = command.exit_code(lambda: evaluate.run([str(argument) for argument in arguments]))
+        code = command.run(evaluate.run, "", [str(argument) for argument in arguments])
         told = capsys.readouterr()
         return code, told.out, told.err
 
