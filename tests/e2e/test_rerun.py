@@ -18,7 +18,7 @@ def recorded(orchestrator: Callable[..., CompletedProcess[str]], tmp_path: Path)
     done = orchestrator(*SMALL)
     assert done.returncode == 0, done.stdout + done.stderr
     client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("navigation")
+    experiment = client.get_experiment_by_name("nav")
     (run,) = client.search_runs([experiment.experiment_id])
     return client, run.info.run_id
 

@@ -83,7 +83,7 @@ def test_a_sweep_and_its_best_again(orchestrator: Orchestrator, tmp_path: Path) 
     again = orchestrator("--config-dir", str(folder), "+best=config", "algorithm.iterations=2")
     assert again.returncode == 0, again.stdout + again.stderr
     best = trials[confirmed["winner"] or 0]
-    trained = (tmp_path / "sweeps" / "navigation" / "trial_0000" / "config.yaml").read_text()
+    trained = (tmp_path / "sweeps" / "nav" / "trial_0000" / "config.yaml").read_text()
     assert f"weight: {best.params['task.rewards.goal.weight']}" in trained
     assert orchestrator(*search).returncode == 0
     assert len(mlflow_runs(tmp_path / "mlflow.db")) == trainings + 2  # and the single run

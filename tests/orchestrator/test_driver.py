@@ -215,13 +215,13 @@ def test_a_single_run_and_the_next_one(tmp_path: Path) -> None:
     config = harness.configure(tmp_path, "tracking.uri=null", "algorithm.iterations=4", "evaluation.every=2")
     for number in range(2):
         assert harness.driver(config).run() == 0
-        assert (tmp_path / "navigation" / f"trial_{number:04d}" / "result.json").exists()
+        assert (tmp_path / "nav" / f"trial_{number:04d}" / "result.json").exists()
 
 
 def test_an_interrupted_single_run_goes_on_only_with_the_same_config(tmp_path: Path) -> None:
     overrides = ("tracking.uri=null", "algorithm.iterations=6", "evaluation.every=2")
     config = harness.configure(tmp_path, *overrides)
-    harness.behave(tmp_path / "navigation", all={"seconds": 0.1})
+    harness.behave(tmp_path / "nav", all={"seconds": 0.1})
     screen = harness.Quiet()
     screen.on_show = lambda status: (
         os.kill(os.getpid(), signal.SIGINT)

@@ -42,7 +42,7 @@ def trained(tmp_path_factory):
         [sys.executable, "-m", "orchestrator", *overrides], cwd=PROJECT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return place / "navigation" / "trial_0000", f"sqlite:///{place}/mlflow.db"
+    return place / "nav" / "trial_0000", f"sqlite:///{place}/mlflow.db"
 
 
 @pytest.fixture
