@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.job.spec import METRICS, RESULT, TrialSpec, write_aside
+from orchestrator.job.spec import EVALUATIONS, METRICS, RESULT, TrialSpec, write_aside
 from orchestrator.record import wal
 from orchestrator.search.objective import Judge, Score, mean_score
 
@@ -171,6 +171,15 @@ def read_result(folder: Path) -> Mapping[str, Any] | None:
     except ValueError:
         return {"status": "failed", "reason": f"{RESULT} is not JSON"}
     return result if isinstance(result, dict) else {"status": "failed", "reason": f"{RESULT} is not a mapping"}
+
+
+def evaluation_set(run: TrialSpec) -> str | None:
+    """The hash of the frozen rooms that a training was judged on; None where it wasn't yet."""
+    try:
+        hashed = json.loads((run.folder / EVALUATIONS).read_text())["sets"][run.config.evaluation.set]["set_hash"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return str(hashed)
 
 
 def write_result(folder: Path, status: str, reason: str) -> None:
