@@ -138,7 +138,7 @@ class ShippedRun:
             run = found[0]
             outcome = run.data.tags.get(OUTCOME)
             if run.info.status != "RUNNING" and outcome != "interrupted":
-                self._drop_until(outcome)
+                self._drop_until(outcome, run.data.tags)
             self._held_params = set(run.data.params)
             self._running = run.info.status == "RUNNING"
             self._found = run
@@ -183,11 +183,20 @@ class ShippedRun:
             if self._tail is not None:
                 self._tail.close()
 
-    def _drop_until(self, outcome: str | None) -> None:
-        """Drop the updates up to the outcome that the run has in MLflow: an earlier process completed them."""
-        if outcome and any(update.outcome == outcome for update in list(self._updates)):
-            while self._updates.popleft().outcome != outcome:
-                pass
+    def _drop_until(self, outcome: str | None, held: Mapping[str, str]) -> None:
+        """Drop the updates up to the outcome that the run has in MLflow: an earlier process completed them.
+
+        What a search came to stays, where it has come to something else since.
+        """
+        updates = list(self._updates)
+        last = next((i for i, update in enumerate(updates) if outcome and update.outcome == outcome), None)
+        if last is None:
+            return
+        for _ in range(last + 1):
+            self._updates.popleft()
+        findings = [update for update in updates[:last] if update.metrics or update.champion]
+        if any(fields.tags(update.tags).items() - held.items() for update in findings):
+            self._updates.extendleft([updates[last], *reversed(findings)])
 
     def _log_fields(self, store: Store, params: dict[str, str], tags: dict[str, str]) -> None:
         from mlflow.entities import Param, RunTag

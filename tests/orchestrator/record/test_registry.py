@@ -68,6 +68,19 @@ def test_a_later_champion_takes_the_alias(policies, uri, tmp_path):
     assert client(uri).get_model_version_by_alias("weights", "champion").run_id == runs(uri)["b"].info.run_id
 
 
+def test_another_verdict_reaches_a_run_that_had_ended(policies, uri, tmp_path):
+    """Though the server was away until all was over."""
+    record(uri, tmp_path, "a")
+    recorder = Recorder(uri, "nav")
+    recorder.start_study("study-uid", "weights")
+    recorder.update_study(tags={"confirmed": 9}, metrics={"Confirm/difference": {7: 0.25, 9: 0.5}})
+    assert recorder.close("finished", 60).unfinished == ()
+    parent = runs(uri)["study-uid"]
+    assert (parent.info.status, parent.data.tags["confirmed"]) == ("FINISHED", "9")
+    held = client(uri).get_metric_history(parent.info.run_id, "Confirm/difference")
+    assert sorted((point.step, point.value) for point in held) == [(7, 0.25), (9, 0.5)]
+
+
 def test_without_a_policy_there_is_no_champion(uri, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
