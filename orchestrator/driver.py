@@ -30,7 +30,7 @@ from orchestrator.record.mlflow import Recorder
 from orchestrator.record.run import Outcome
 from orchestrator.report import diagnosis
 from orchestrator.report.diagnosis import DIAGNOSIS
-from orchestrator.search.base import Ended, Search, Trial, ended_by_runs, read_result, write_result
+from orchestrator.search.base import Ended, Search, Trial, ended_by_runs, evaluation_set, read_result, write_result
 from orchestrator.search.objective import SUCCESS, Judge, Score, mean_score
 from orchestrator.status import Screen, Status, View
 
@@ -512,12 +512,11 @@ class Driver:
         return f"{kind}_{spec.number:04d}" + (f"_seed_{spec.seed}" if several else "")
 
     def _record_end(self, spec: TrialSpec, state: str, reason: str | None, score: Score | None) -> None:
-        result = read_result(spec.folder) or {}
         objectives = [f"{value:.6g}" for value in score.values] if score else []
         tags = {
             **{f"diagnosis.{code}": words for code, words in self._diagnose(spec).items()},
             "failure_reason" if state == "failed" else "reason": reason,
-            "eval_set_hash": result.get("eval_set_hash"),
+            "eval_set_hash": evaluation_set(spec),
             "objective": ", ".join(objectives) or None,
         }
         artifacts = [spec.folder / name for name in ARTIFACTS]

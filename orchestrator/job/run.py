@@ -101,22 +101,13 @@ def _export(trial: spec.TrialSpec, runner: Runner) -> None:
 
 
 def _write_result(runner: Runner, status: str, reason: str | None, processes: Processes) -> None:
-    """``eval.json`` and then, last of all files, ``result.json``; called in all processes, written in one."""
+    """``eval_rooms.npz`` and then, last of all files, ``result.json``; called in all processes, written in one."""
     failures = processes.total(runner.env.drawing_failures)
     if not processes.main:
         return
     config = runner.config
-    final: dict[str, Any] = {}
     if status == "finished":
-        for name in (config.evaluation.set, *config.evaluation.further_sets):
-            evaluator = runner.evaluator(name)
-            final[name] = {
-                "set_hash": evaluator.set_hash,
-                "rooms": config.evaluation.num_rooms,
-                "unreachable_share": evaluator.unreachable_share,
-            }
         _write_rooms(runner)
-        spec.write_aside(runner.folder / "eval.json", _json({"sets": final, "evaluations": runner.evaluations}))
     result = {
         "status": status,
         "reason": reason,
@@ -124,7 +115,6 @@ def _write_result(runner: Runner, status: str, reason: str | None, processes: Pr
         "env_steps": runner.iteration * config.num_envs * config.algorithm.num_steps_per_env,
         "train_seconds": round(runner.train_seconds, 3),
         "evaluations": runner.evaluations,
-        "eval_set_hash": final[config.evaluation.set]["set_hash"] if final else None,
         "room_drawing_failures": round(failures),
     }
     spec.write_aside(runner.folder / spec.RESULT, _json(result))

@@ -1,5 +1,6 @@
 """The training loop: rollout, update, evaluation, curves, checkpoint."""
 
+import json
 import math
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from orchestrator.job import checkpoint
 from orchestrator.job.curves import Curves
 from orchestrator.job.distributed import Processes
 from orchestrator.job.ppo import PPO
+from orchestrator.job.spec import EVALUATIONS, write_aside
 
 REPLAYS = 6
 """Episodes of the final evaluation that are kept to look at."""
@@ -227,9 +229,23 @@ class Runner:
         if final:
             for name in self.config.evaluation.further_sets:
                 metrics |= _flatten(f"Eval_{name}", self.evaluator(name).estimates(self.measure(name)), bounds=True)
+        self._write_evaluations()
         rates = ", ".join(f"{rate} {results[rate].value:.3f}" for rate in self.task.metrics if rate.endswith("_rate"))
         print(f"iteration {self.iteration}: {rates} on '{own}', {self.train_seconds:.1f} s of training", flush=True)
         return metrics
+
+    def _write_evaluations(self) -> None:
+        """``eval.json``: on which rooms, and what came out so far; a run that is stopped early has it, too."""
+        sets = {
+            name: {
+                "set_hash": evaluator.set_hash,
+                "rooms": self.config.evaluation.num_rooms,
+                "unreachable_share": evaluator.unreachable_share,
+            }
+            for name, evaluator in self._evaluators.items()
+        }
+        told = {"sets": sets, "evaluations": self.evaluations}
+        write_aside(self.folder / EVALUATIONS, json.dumps(told, indent=1) + "\n")
 
     def measure(self, name: str, *, film: bool = False) -> dict[str, torch.Tensor]:
         """Every metric of the deterministic policy in each room of a frozen set; see ``Evaluator.run``. ``film`` keeps

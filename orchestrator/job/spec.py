@@ -16,6 +16,7 @@ from orchestrator.errors import UserError
 from orchestrator.record.redact import redact_tree
 
 SPEC, CONFIG, METRICS, RESULT = "trial.json", "config.yaml", "metrics.jsonl", "result.json"
+EVALUATIONS = "eval.json"
 """Files of a trial's folder."""
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from orchestrator.job.spec import METRICS, TrialSpec, write_aside
 from orchestrator.record import wal
 from orchestrator.search import compare
-from orchestrator.search.base import Ended, read_result
+from orchestrator.search.base import Ended, evaluation_set
 from orchestrator.search.objective import Judge, Objective
 from orchestrator.search.study import StudyTrial
 
@@ -100,12 +100,11 @@ def judge_all(
     comparisons = [_compare(judge, baseline, c, searched.get(c.trial.number), confidence) for c in candidates]
     better = [c for c in comparisons if c.verdict == "better"]
     best = max(better, key=lambda c: objective.sign * (c.difference or 0.0), default=None)
-    result = read_result(baseline.trial.runs[0].folder) or {}
     return Confirmed(
         objective.metric,
         objective.direction,
         list(seeds),
-        result.get("eval_set_hash"),
+        evaluation_set(baseline.trial.runs[0]),
         CONFIDENCE,
         _values(judge, baseline),
         comparisons,

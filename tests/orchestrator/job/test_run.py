@@ -114,7 +114,8 @@ class TestFinished:
         assert result["iterations"] == 12
         assert result["env_steps"] == 12 * 16 * 16
         assert [e["step"] for e in result["evaluations"]] == [6, 12]
-        assert len(result["eval_set_hash"]) == 16
+        sets = json.loads((done / "eval.json").read_text())["sets"]
+        assert {name: len(told["set_hash"]) for name, told in sets.items()} == {"open": 16, "dense": 16}
 
         records = wal.read(done / "metrics.jsonl")
         assert [r.step for r in records] == list(range(1, 13))
