@@ -54,7 +54,7 @@ def test_every_check_has_a_mutant():
     assert set(FIRST) == {check.name for check in CHECKS}
 
 
-@pytest.mark.parametrize(("name", "seed"), planted())
+@pytest.mark.parametrize(("name", "seed"), list(planted()))
 def test_the_planted_fault_is_named_and_no_other(name, seed):
     mutant, config = MUTANTS[name], nav()
     found = verdicts(lambda rooms, seed: mutant(config, num_envs=rooms, seed=seed), seed)
