@@ -1,6 +1,6 @@
 # Everything that a newcomer needs: `make sweep` sets up and runs the main job, `make test` sets up and tests.
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep train smoke test ui tensorboard bench lock
+.PHONY: help setup sweep train smoke test ui tensorboard bench study lock
 
 PYTHON ?= python3
 VENV := .venv
@@ -19,6 +19,7 @@ help:
 	@echo "make ui           MLflow at http://127.0.0.1:$(PORT)"
 	@echo "make tensorboard  the same curves at http://127.0.0.1:$(TENSORBOARD_PORT)"
 	@echo "make bench        measure the figures of the README's table"
+	@echo "make study        run the study of docs/study.md again"
 
 setup: $(VENV)/.ready
 
@@ -54,6 +55,12 @@ tensorboard: setup
 
 bench: setup
 	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+# Search, confirm on fresh seeds, and keep the pictures beside docs/study.md.
+study: setup
+	$(BIN)/python -m navtask.doctor task=nav
+	$(BIN)/python -m orchestrator +sweep=reward_weights sweep.name=study sweep.n_trials=32 confirm.top_k=3 confirm.seeds=5 $(ARGS)
+	$(BIN)/python -m orchestrator.report study=study pictures=docs/study
 
 lock:
 	rm -rf build/lock && $(PYTHON) -m venv build/lock

@@ -1,4 +1,6 @@
-"""``python -m orchestrator.rerun run=<MLflow run id>``: train a recorded run again, and say whether it comes out equal.
+"""``python -m orchestrator.rerun run=<MLflow run id, or a trial's folder>``: train a recorded run again.
+
+Says whether it comes out equal.
 
 Everything is taken from MLflow: config, seed, curves, and which code made them. On a CPU the same code gives the same
 curves bit for bit; other code, or a GPU, may end within the interval of the first result, or not.
@@ -21,7 +23,7 @@ from orchestrator.command import Arguments
 from orchestrator.config import Config, from_plain, validate
 from orchestrator.drive import drive
 from orchestrator.errors import UserError
-from orchestrator.job.spec import CONFIG, METRICS, from_yaml
+from orchestrator.job.spec import CONFIG, METRICS, from_yaml, read
 from orchestrator.provenance import provenance
 from orchestrator.record import wal
 from orchestrator.record.redact import redact
@@ -126,10 +128,20 @@ def read_curves(path: Path) -> Curves:
     return curves
 
 
+def _run_id(source: str) -> str:
+    """Of a run's id itself, or of a trial's folder."""
+    if not Path(source).is_dir():
+        return source
+    run_id = read(Path(source)).mlflow_run_id
+    if run_id is None:
+        raise UserError(f"run={source}: was not recorded in MLflow")
+    return run_id
+
+
 def rerun(arguments: Sequence[str], **launcher_options: Any) -> int:
     """Do what the command line says; returns the exit code."""
     given = Arguments(arguments, KEYS)
-    run_id, uri = given.need("run", "MLflow run id"), given.tracking_uri()
+    run_id, uri = _run_id(given.need("run", "MLflow run id or trial's folder")), given.tracking_uri()
     original = load(run_id, uri)
     config = original.config
     config = replace(

@@ -20,7 +20,7 @@ COMMANDS = [
 SMALL = "num_envs=16 algorithm.iterations=2 evaluation.every=1 evaluation.num_rooms=10"
 SELF = "make test"  # the command that runs this test
 SERVERS = {"make ui": "PORT", "make tensorboard": "TENSORBOARD_PORT"}
-LONG = {"make bench"}
+LONG = {"make bench", "make study"}
 
 pytestmark = pytest.mark.xdist_group("readme")  # they share an output folder
 
@@ -56,28 +56,32 @@ def test_the_two_commands_come_first():
 
 @pytest.mark.parametrize("command", [c for c in dict.fromkeys(COMMANDS) if c not in {SELF, *SERVERS, *LONG}])
 def test_command(command, own):
-    if command == "make smoke":
-        small = f"{SMALL} require={{Eval/success_rate:0.0}}"
-    elif "=ppo" in command:  # it searches mini-batches and rollout lengths that small settings don't allow
-        small = "num_envs=64 algorithm.iterations=2 evaluation.every=1 evaluation.num_rooms=10 sweep.n_trials=2"
-    elif "sweep" in command and "n_trials" not in command and "best" not in command:
-        small = f"{SMALL} sweep.n_trials=2"
-    else:
-        small = SMALL
-    if "orchestrator.evaluate" in command:
-        runs = own.split()[0].removeprefix("output_dir=")
-        command, small, own = command.replace("run=sweeps", f"run={runs}"), "rooms=5", ""
-    if "n_trials=30" in command:
-        command = command.replace("n_trials=30", "n_trials=3")
-    if "tracking.uri=" in command:
-        command, own = command.split(" tracking.uri=")[0], f"{own.split()[0]} tracking.uri=http://127.0.0.1:9"
-    if "--config-dir" in command:
-        study = own.split()[0].removeprefix("output_dir=")
-        command = command.replace("--config-dir sweeps", f"--config-dir {study}")
+    sweeps, store = (part.partition("=")[2] for part in own.split())
+    command = command.replace("=sweeps/", f"={sweeps}/").replace("--config-dir sweeps", f"--config-dir {sweeps}")
+    command = command.replace("n_trials=30", "n_trials=3")
+    small = f"{SMALL} {own}"
+    if "navtask.doctor" in command or "orchestrator.report" in command:
+        small = ""
+    elif "orchestrator.evaluate" in command:
+        small = "rooms=5"
+    elif "orchestrator.diagnose" in command:
+        small = f"tracking.uri={store}"
+    elif "orchestrator.rerun" in command:
+        small = own
+    elif command == "make smoke":
+        small += " require={Eval/success_rate:0.0}"
+    elif "=ppo" in command:  # it searches mini-batches and rollout lengths that smaller settings don't allow
+        small = small.replace("num_envs=16", "num_envs=64")
+    elif "tracking.uri=" in command:
+        small = small.replace(store, "http://127.0.0.1:9")
+        command = command.split(" tracking.uri=")[0]
+    if "sweep=" in command or command == "make sweep":
+        small += " confirm.top_k=" + ("0" if "=pareto" in command else "1 confirm.seeds=2")
+        small += "" if "n_trials" in command else " sweep.n_trials=2"
     if command.startswith("make"):
-        done = run(f'{command} ARGS="{small} {own}"')
+        done = run(f'{command} ARGS="{small}"')
     else:
-        done = run(f"{in_this_interpreter(command)} {small} {own}")
+        done = run(f"{in_this_interpreter(command)} {small}")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -63,7 +63,7 @@ def test_other_code_is_named():
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "run=<MLflow run id>"),
+        ([], "run=<MLflow run id or trial's folder>"),
         (["abc"], "key=value"),
         (["rum=abc"], "did you mean 'run'?"),
         (["run=abc", "tracking.uri=nonsense"], "tracking.uri=nonsense"),
