@@ -21,6 +21,7 @@ SMALL = "num_envs=16 algorithm.iterations=2 evaluation.every=1 evaluation.num_ro
 SELF = "make test"  # the command that runs this test
 SERVERS = {"make ui": "PORT", "make tensorboard": "TENSORBOARD_PORT"}
 LONG = {"make bench", "make study"}
+ON_A_GPU = {".venv/bin/python tests/gpu/bench.py"}
 
 pytestmark = pytest.mark.xdist_group("readme")  # they share an output folder
 
@@ -54,7 +55,7 @@ def test_the_two_commands_come_first():
     assert SELF in (PROJECT / ".ci" / "run").read_text()
 
 
-@pytest.mark.parametrize("command", [c for c in dict.fromkeys(COMMANDS) if c not in {SELF, *SERVERS, *LONG}])
+@pytest.mark.parametrize("command", [c for c in dict.fromkeys(COMMANDS) if c not in {SELF, *SERVERS, *LONG, *ON_A_GPU}])
 def test_command(command, own):
     sweeps, store = (part.partition("=")[2] for part in own.split())
     command = command.replace("=sweeps/", f"={sweeps}/").replace("--config-dir sweeps", f"--config-dir {sweeps}")
