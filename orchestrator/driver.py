@@ -9,7 +9,9 @@ told when all have ended; so has the confirmation of one.
 It wakes when a job ends or a signal comes, and twice a second to look at the metrics that have come in.
 """
 
+import errno
 import multiprocessing.connection
+import os
 import signal
 import socket
 import sys
@@ -395,7 +397,12 @@ class Driver:
         return {"status": status, "reason": reason}
 
     def _died(self, job: _Job, reason: str) -> Mapping[str, Any] | None:
-        """A job ended without a result: it goes on from its checkpoint, unless it has too often."""
+        """A job ended without a result: it goes on from its checkpoint, unless it has too often. Raises OSError when
+        the disk is full: to try again would only fail one trial after the other."""
+        if os.strerror(errno.ENOSPC) in reason:
+            raise OSError(
+                f"{job.live.trial.name}: {reason}; with space again, the same command goes on where it stopped"
+            )
         if job.spec.attempt >= self._config.launcher.max_retries:
             attempts = job.spec.attempt + 1
             told = f"{reason} ({attempts} attempts)" if attempts > 1 else reason

@@ -1,5 +1,6 @@
 """Checkpoints: written aside and renamed, the last two kept, read without executing anything."""
 
+import io
 import os
 import re
 from pathlib import Path
@@ -16,9 +17,11 @@ def save(folder: Path, iteration: int, state: dict[str, Any]) -> Path:
     directory.mkdir(exist_ok=True)
     path = directory / f"model_{iteration:06d}.pt"
     aside = directory / f".{path.name}.{os.getpid()}"
+    whole = io.BytesIO()  # written in one go, so that a full disk is told as such, and not in torch's words
+    torch.save({"iteration": iteration, **state}, whole)
     try:
         with open(aside, "wb") as file:
-            torch.save({"iteration": iteration, **state}, file)
+            file.write(whole.getbuffer())
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)

@@ -5,6 +5,7 @@ its checkpoint, and writes `eval_rooms.npz` and `result.json` last. `<study>/fak
 `all` of them, those of one trial by its number, with one seed (`seed 2`), or `confirm`ing (`confirm 3`, one trial).
 """
 
+import errno
 import json
 import os
 import signal
@@ -86,6 +87,8 @@ def _write_rooms(folder: Path, evaluations: list[dict]) -> None:
 def _misbehave(folder: Path, what: str | None, attempt: int) -> None:
     if what == "crash" or (what == "crash once" and attempt == 0):
         os.kill(os.getpid(), signal.SIGSEGV)
+    if what == "fill the disk":
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if what == "raise":
         raise ValueError("no such room")
     if what == "hang" and attempt == 0:

@@ -64,6 +64,19 @@ def test_a_job_that_died_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "study" / "trial_0000" / "trial.json").read_text())["attempt"] == 1
 
 
+def test_a_full_disk_fails_no_trial(tmp_path: Path) -> None:
+    config = harness.configure(tmp_path, *harness.SWEEP, "sweep.n_trials=4")
+    study = tmp_path / "study"
+    harness.behave(study, _1={"do": "fill the disk"})
+    with pytest.raises(OSError, match=r"trial_0001: .*No space left on device; with space again"):
+        harness.driver(config).run()
+    assert not (study / "trial_0001" / "result.json").exists()
+    harness.behave(study)
+    again = harness.driver(config)
+    assert again.run() == 0
+    assert [view.state for view in again.status.views.values()] == ["finished"] * 4
+
+
 def test_a_job_without_a_sign_of_life_is_killed_and_goes_on(tmp_path: Path) -> None:
     harness.behave(tmp_path / "study", _0={"do": "hang"})
     screen = harness.Quiet()
