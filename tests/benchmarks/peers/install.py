@@ -9,7 +9,6 @@ for this Python, which takes minutes and a C++ compiler.
 import os
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
 ENVIRONMENTS = Path(__file__).parents[3] / "build" / "peers"
@@ -39,7 +38,7 @@ def install(name: str) -> None:
         return
     folder = ENVIRONMENTS / name
     print(f"{name}: installing into {folder}", flush=True)
-    venv.create(folder, with_pip=True)
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     for packages in PACKAGES[name]:
         pip = [str(interpreter(name)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
         subprocess.run(pip, check=True, env=os.environ | {"MAKEFLAGS": "-j1"})

@@ -132,14 +132,13 @@ class Episode:
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
-        self.begin()
-        self._step = int(self._rng.integers(LIMIT))  # the first episodes' ages are spread
+        self._age = int(self._rng.integers(LIMIT))  # at the first episode's begin, so that rooms don't end together
 
     def begin(self) -> Layout:
         """A new room."""
         self.layout = Layout(self._rng)
         x, y, _ = self.layout.start
-        self._step = 0
+        self._step, self._age = self._age, 0
         self._action = [0.0, 0.0, 0.0]
         self._distance = math.dist((x, y), self.layout.goal)
         self._trail = [(x, y)]

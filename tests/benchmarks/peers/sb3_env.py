@@ -5,13 +5,13 @@ Obstacles are mocap bodies, which is how MuJoCo has static things moved between 
 """
 
 import argparse
-from functools import partial
 from pathlib import Path
 
 import gymnasium
 import mujoco
 import numpy as np
 import room
+from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import SubprocVecEnv
 from turns import Turns
 
@@ -38,19 +38,21 @@ def build_model() -> mujoco.MjModel:
 class RoomEnv(gymnasium.Env):
     """One room."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self) -> None:
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (room.BEAMS + 6,), np.float32)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
         self._model = build_model()
         self._data = mujoco.MjData(self._model)
         self._robot = self._model.body("robot").id
-        self._episode = room.Episode(seed)
+        self._episode = room.Episode(seed=0)
         self._beams = np.zeros((room.BEAMS, 3))
         self._scan = np.zeros(room.BEAMS)
         self._hit = np.zeros(room.BEAMS, np.int32)
 
     def reset(self, *, seed=None, options=None):
         """A new room."""
+        if seed is not None:
+            self._episode = room.Episode(seed)
         layout, data = self._episode.begin(), self._data
         mujoco.mj_resetData(self._model, data)
         data.mocap_pos[:, :2] = layout.centres
@@ -108,10 +110,10 @@ class RoomEnv(gymnasium.Env):
 def main() -> None:
     """Be measured."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--processes", type=int, default=16)
     processes = parser.parse_args().processes
-    RoomEnv(seed=0).check(2000)
-    envs = SubprocVecEnv([partial(RoomEnv, seed) for seed in range(processes)])
+    RoomEnv().check(2000)
+    envs = make_vec_env(RoomEnv, processes, seed=0, vec_env_cls=SubprocVecEnv)
     envs.reset()
     rng = np.random.default_rng(0)
     actions = rng.uniform(-1.0, 1.0, (256, processes, 3)).astype(np.float32)
