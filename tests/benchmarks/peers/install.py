@@ -14,11 +14,11 @@ from pathlib import Path
 ENVIRONMENTS = Path(__file__).parents[3] / "build" / "peers"
 READY = "ready"  # an empty file, made last
 
-# torch first and as here, so that mjlab's wish for "any torch" does not bring another one.
+# torch first and as here, and named again: torchvision, which mjlab draws in, would bring the newest one with CUDA.
 PACKAGES: dict[str, tuple[tuple[str, ...], ...]] = {
-    "mjlab": (("torch==2.13.0",), ("mjlab==1.6.0",)),
+    "mjlab": (("torch==2.13.0",), ("torch==2.13.0", "mjlab==1.6.0")),
     "pybullet": (("numpy", "pybullet==3.2.7"),),
-    "sb3": (("torch==2.13.0",), ("stable-baselines3==2.9.2", "mujoco==3.17.0")),
+    "sb3": (("torch==2.13.0",), ("torch==2.13.0", "stable-baselines3==2.9.2", "mujoco==3.17.0")),
 }
 
 
