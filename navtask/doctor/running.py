@@ -55,10 +55,11 @@ def stress(patient: Patient, _before: Mapping[str, Finding]) -> Outcome:
     largest = max(now.reached.abs().max().item() for now in drive.instants)
     if largest > LARGEST:
         return FAIL, f"observation as large as {largest:.3g}"
-    dropped = copy.env.physics.pop_dropped() if hasattr(getattr(copy.env, "physics", None), "pop_dropped") else 0
+    statistics = _statistics(copy)
+    dropped = statistics.get("Physics/dropped", 0.0)
     if dropped:
-        return FAIL, f"contact buffers were full {dropped} times in {room_steps} room-steps"
-    diverged = _statistics(copy).get("Episode_Termination/diverged", 0.0)
+        return FAIL, f"contact buffers were full {dropped:.0f} times in {room_steps} room-steps"
+    diverged = statistics.get("Episode_Termination/diverged", 0.0)
     if diverged:
         return FAIL, f"{diverged:.1%} of the episodes ended with a state that is not finite"
     return PASS, f"{room_steps} room-steps, largest observation {largest:.3g}"

@@ -48,6 +48,15 @@ class WiderThanDeclared(NavEnv):
         return observation
 
 
+@names("stress")
+class FullContactBuffers(NavEnv):
+    """The engine has no room for all that touches, and drops the rest."""
+
+    def _advance(self, actions, ends, finite):
+        super()._advance(actions, ends, finite)
+        self.physics.dropped += 1
+
+
 @names("reset consistency")
 class Unseeded(NavEnv):
     """Rooms come from wherever."""
