@@ -511,7 +511,10 @@ def _validate_running(config: Config) -> None:
         re.fullmatch(r"cpu|cuda(:\d+)?", config.device) is not None, "device", config.device, "auto, cpu, cuda, cuda:0"
     )
     if config.device.startswith("cuda"):
-        _check(gpu_count() > 0, "device", config.device, "cpu: this machine has no GPU")
+        gpus = gpu_count()
+        _check(gpus > 0, "device", config.device, "cpu: this machine has no GPU")
+        index = int(config.device.partition(":")[2] or 0)
+        _check(index < gpus, "device", config.device, f"cuda:0 to cuda:{gpus - 1}, the GPUs of this machine")
     try:
         resolve_backend(config.physics.backend, config.device)
     except ConfigError as error:

@@ -111,11 +111,13 @@ class Processes:
 def join(device: str) -> Processes:
     """Meet the other processes that torchrun has started, or find that this one is alone.
 
-    ``device`` is the config's; on CUDA the processes of a machine take one GPU each, in order.
+    ``device`` is the config's; on CUDA the processes of a machine take one GPU each, in order. A launcher shows a job
+    its own GPUs alone: where there is only one to be seen it is that one, whatever its number on the machine.
     """
     world_size, rank = (int(os.environ.get(name, default)) for name, default in (("WORLD_SIZE", 1), ("RANK", 0)))
     if world_size == 1:
-        return Processes(device=device)
+        only = device.startswith("cuda:") and torch.cuda.device_count() == 1
+        return Processes(device="cuda:0" if only else device)
     local_rank, local_world_size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     if device.startswith("cuda"):
         device = f"cuda:{local_rank}"

@@ -265,7 +265,7 @@ def _job(entry: str, folder_name: str, slot: Slot, threads: int, processes: int,
     _print_to(folder / LOG)
     os.sched_setaffinity(0, slot.cores)
     if slot.gpus:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in slot.gpus)
+        os.environ["CUDA_VISIBLE_DEVICES"] = _names(slot.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"))
     threading.Thread(target=_end_with_driver, args=(orphan_grace,), name="driver-watch", daemon=True).start()
     lock = _lock(folder, patience=orphan_grace + 5)
     if (folder / RESULT).exists():
@@ -282,6 +282,12 @@ def _job(entry: str, folder_name: str, slot: Slot, threads: int, processes: int,
     os.close(lock)
     sys.stdout.flush()
     sys.exit(code)
+
+
+def _names(gpus: Sequence[int], visible: str | None) -> str:
+    """What a job may see, in the words of ``CUDA_VISIBLE_DEVICES``: of those that we may, where that says which."""
+    ours = [name.strip() for name in visible.split(",") if name.strip()] if visible is not None else None
+    return ",".join(str(gpu) if ours is None else ours[gpu] for gpu in gpus)
 
 
 def _print_to(path: Path) -> None:

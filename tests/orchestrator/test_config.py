@@ -49,6 +49,8 @@ def test_physics_that_does_not_fit_the_device_is_refused(tmp_path: Path, monkeyp
     with pytest.raises(UserError, match=r"device=cuda: expected cpu: this machine has no GPU"):
         harness.configure(tmp_path, "device=cuda")
     monkeypatch.setattr("orchestrator.config.gpu_count", lambda: 1)
+    with pytest.raises(UserError, match=r"device=cuda:1: expected cuda:0 to cuda:0"):
+        harness.configure(tmp_path, "device=cuda:1")
     with pytest.raises(UserError, match=r"physics\.backend=mujoco_c: expected auto or mujoco_warp on device cuda"):
         harness.configure(tmp_path, "physics=mujoco_c", "device=cuda")
 

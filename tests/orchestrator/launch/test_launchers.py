@@ -13,7 +13,7 @@ import pytest
 from orchestrator.config import LauncherConfig
 from orchestrator.job.spec import TrialSpec, write
 from orchestrator.launch.base import Exit, Handle, Launcher, load
-from orchestrator.launch.local import LocalLauncher
+from orchestrator.launch.local import LocalLauncher, _names
 
 
 def local(entry: str = "fake_jobs:train", nproc_per_node: int = 1) -> Launcher:
@@ -233,6 +233,12 @@ def test_slots_on_gpus_are_gpus_by_jobs_per_gpu(monkeypatch: pytest.MonkeyPatch)
     assert sorted(slot.gpus for slot in launcher._free) == [(0,), (0,), (0,), (1,), (1,), (1,)]
     assert {slot.gpus for slot in LocalLauncher(config, "cuda:1", single=False)._free} == {(1,)}
     assert LocalLauncher(config, "cuda", single=True).slots == 1
+
+
+def test_a_job_sees_its_own_gpus_of_those_that_the_driver_may_use() -> None:
+    assert _names((1,), None) == "1"
+    assert _names((1, 0), "5, 7") == "7,5"
+    assert _names((0,), "GPU-8932f937,GPU-4d2a1b00") == "GPU-8932f937"
 
 
 def test_a_job_of_several_processes_takes_as_many_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
