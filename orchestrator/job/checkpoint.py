@@ -33,10 +33,13 @@ def save(folder: Path, iteration: int, state: dict[str, Any]) -> Path:
 
 
 def latest(folder: Path) -> dict[str, Any] | None:
-    """The newest checkpoint that can be read, or None. One that is damaged is passed over for the one before."""
+    """The newest checkpoint that can be read, or None, on the CPU whatever device wrote it.
+
+    One that is damaged is passed over for the one before.
+    """
     for path in reversed(_all(folder)):
         try:
-            state: dict[str, Any] = torch.load(path, weights_only=True)
+            state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
             return state
         except Exception as error:  # torch raises whatever the damage leads to
             print(f"checkpoint {path.name} can't be read ({type(error).__name__}); trying the one before", flush=True)
