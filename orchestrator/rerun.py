@@ -2,8 +2,9 @@
 
 Says whether it comes out equal.
 
-Everything is taken from MLflow: config, seed, curves, and which code made them. On a CPU the same code gives the same
-curves bit for bit; other code, or a GPU, may end within the interval of the first result, or not.
+Everything is taken from MLflow: config, seed, curves, and which code made them; but it is trained on this machine,
+in as many processes as at first. On a CPU the same code gives the same curves bit for bit; other code, or a GPU, may
+end within the interval of the first result, or not.
 
 Exit codes: 0 equal, or within the interval; 1 not, or the training failed; 2 a mistake; 130 / 143 interrupted.
 """
@@ -20,7 +21,7 @@ import yaml  # type: ignore[import-untyped]
 
 from orchestrator import command
 from orchestrator.command import Arguments
-from orchestrator.config import Config, from_plain, validate
+from orchestrator.config import PROJECT, Config, LauncherConfig, from_plain, validate
 from orchestrator.drive import drive
 from orchestrator.errors import UserError
 from orchestrator.job.spec import CONFIG, METRICS, from_yaml, read
@@ -70,7 +71,8 @@ def load(run_id: str, uri: str) -> Original:
         for name in run.data.metrics
     }
     seed = int(run.data.tags.get("seed", config.seed))
-    return Original(run.info.run_name, replace(config, seed=seed), curves, run.data.tags)
+    # One training, whatever the config says of a search: that could name code of a stranger's.
+    return Original(run.info.run_name, replace(config, seed=seed, sweep=None), curves, run.data.tags)
 
 
 def differences(first: Curves, second: Curves) -> list[tuple[str, int]]:
@@ -91,12 +93,13 @@ def differences(first: Curves, second: Curves) -> list[tuple[str, int]]:
 
 def verdict(first: Curves, second: Curves) -> tuple[bool, str]:
     """Whether two trainings came to the same, and in words."""
-    shared = [name for name in first.keys() & second.keys() if first[name].keys() & second[name].keys()]
+    common = (name for name in first.keys() & second.keys() if not name.startswith("Perf/"))
+    shared = [name for name in common if first[name].keys() & second[name].keys()]
     if not shared:
         return False, "nothing to compare: the first run has no curves"
     unequal = differences(first, second)
     if not unequal:
-        points = sum(len(first[name].keys() & second[name].keys()) for name in shared if not name.startswith("Perf/"))
+        points = sum(len(first[name].keys() & second[name].keys()) for name in shared)
         return True, f"equal bit for bit: {points} points of {len(shared)} curves"
     name, step = min(unequal, key=lambda difference: difference[1])
     where = f"not equal from iteration {step} on ({name}: {first[name][step]:.6g}, now {second[name][step]:.6g})"
@@ -144,8 +147,11 @@ def rerun(arguments: Sequence[str], **launcher_options: Any) -> int:
     run_id, uri = _run_id(given.need("run", "MLflow run id or trial's folder")), given.tracking_uri()
     original = load(run_id, uri)
     config = original.config
+    # Where it runs is ours to say: the recorded launcher names a class, and cores, of whoever ran it first.
+    launcher = LauncherConfig(**from_yaml((PROJECT / "conf" / "launcher" / "local.yaml").read_text()))
     config = replace(
         config,
+        launcher=replace(launcher, nproc_per_node=config.launcher.nproc_per_node),
         tracking=replace(config.tracking, uri=uri),
         output_dir=given.get("output_dir") or config.output_dir,
         require={},

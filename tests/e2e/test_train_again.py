@@ -33,6 +33,11 @@ def test_equal_bit_for_bit_or_said_not_to_be(recorded: tuple[MlflowClient, str],
         command = [sys.executable, "-m", "orchestrator.rerun", f"run={run}", *own]
         return subprocess.run(command, capture_output=True, text=True, cwd=PROJECT, timeout=240)
 
+    # The machine that it was recorded on had another launcher, which is not even imported here.
+    config = Path(client.download_artifacts(run_id, "config.yaml", str(tmp_path)))
+    config.write_text(config.read_text().replace("orchestrator.launch.local:LocalLauncher", "antigravity:Launcher"))
+    client.log_artifact(run_id, str(config))
+
     equal = again(run_id)
     assert equal.returncode == 0, equal.stdout + equal.stderr
     assert "equal bit for bit" in equal.stdout
