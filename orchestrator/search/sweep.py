@@ -38,6 +38,9 @@ ADD_BEST = "+best=config"
 MAY_DIFFER = ("launcher.", "tracking.", "confirm.", "doctor", "dry_run", "output_dir")
 """What a study may be gone on with otherwise than it was begun; ``sweep.n_trials`` may grow as well."""
 
+LEARNT_FROM = "launcher.nproc_per_node"
+"""But not this: rooms and random numbers are each process's own, and so are checkpoints."""
+
 
 class Sweep(Search):
     """The search of ``config.sweep`` in ``<output_dir>/<sweep.name>``."""
@@ -337,7 +340,7 @@ def config_difference(begun: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     found = []
     for path in sorted(old | new):
         before, after = old.get(path, "nothing"), new.get(path, "nothing")
-        if before == after or path.startswith(MAY_DIFFER):
+        if before == after or (path.startswith(MAY_DIFFER) and path != LEARNT_FROM):
             continue
         if path == "sweep.n_trials":
             if after < before:

@@ -25,3 +25,16 @@ def test_earlier_runs_that_the_server_missed_are_recorded_by_the_next(tmp_path: 
     assert [run.uid for run in left.trial.runs] == [spec.uid]
     assert [trial.number for trial in second.unfinished()] == [1]
     second.close()
+
+
+def test_a_run_goes_on_in_as_many_processes_as_it_was_begun_with(tmp_path: Path) -> None:
+    def number(*overrides: str) -> int:
+        run = SingleRun(harness.configure(tmp_path, "experiment_name=x", "device=cpu", *overrides), tmp_path / "x")
+        run.open()
+        run.close()
+        return run.unfinished()[0].number
+
+    assert number() == 0
+    assert number("launcher.max_retries=7") == 0  # where and how it runs is nothing to it
+    assert number("launcher.nproc_per_node=2") == 1
+    assert number() == 0
