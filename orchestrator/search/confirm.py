@@ -182,9 +182,11 @@ def _in_words(objective: Objective, comparisons: Sequence[Comparison], best: Com
     if not measured:
         return f"nothing better than the baseline was shown: {comparisons[0].reason}"
     nearest = max(measured, key=lambda c: objective.sign * (c.difference or 0.0))
+    broken = f", but breaks a constraint: {nearest.reason}" if nearest.reason else ""
     return (
         f"nothing better than the baseline was shown: trial {nearest.trial} came to {shown(nearest)} "
         f"on {seeds} fresh seeds".replace("%", " %")
+        + broken
     )
 
 

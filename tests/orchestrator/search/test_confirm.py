@@ -122,6 +122,17 @@ def test_what_is_worse_is_called_worse_and_less_may_be_better(tmp_path: Path) ->
         assert confirmed.winner == (1 if direction == "minimize" else None)
 
 
+def test_what_breaks_a_constraint_is_no_winner_and_the_words_say_so(tmp_path: Path) -> None:
+    constraint = "+sweep.constraints={Eval/collision_rate:{max:0.1}}"
+    simulation = Simulation(tmp_path, harness.configure(tmp_path, *harness.SWEEP, constraint), 3, 0.1)
+    seeds = fresh_seeds(1, [1], 4)
+    baseline, better = simulation.confirm(0, 1.0, seeds), simulation.confirm(1, 4.6, seeds)
+    confirmed = judge_all(simulation.judge, seeds, baseline, [better], [])
+    assert confirmed.comparisons[0].low > 0
+    assert (confirmed.winner, confirmed.comparisons[0].verdict) == (None, "breaks a constraint")
+    assert confirmed.words.endswith("fresh seeds, but breaks a constraint: Eval/collision_rate <= 0.1 (undefined)")
+
+
 def test_the_champion_is_the_winners_best_training(tmp_path: Path, config: Config) -> None:
     simulation = Simulation(tmp_path, config, 3, 0.5)
     winner = simulation.confirm(1, 2.6, fresh_seeds(1, [1], 4))
