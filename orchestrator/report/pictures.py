@@ -27,7 +27,7 @@ def history(rows: Sequence[Row], name: str, best: int | None, maximize: bool) ->
         axes.plot([row.number, row.number], [low, high], color=colour, alpha=0.4, linewidth=2)
         marker = "o" if row.state == "finished" else "x"
         axes.plot(row.number, row.value, marker, color=colour, markersize=6)
-    finished = [row for row in known if row.state == "finished"]
+    finished = [row for row in known if row.state == "finished" and not row.broken]
     if finished:
         so_far = (np.maximum if maximize else np.minimum).accumulate([row.value or 0.0 for row in finished])
         axes.step([row.number for row in finished], so_far, where="post", color=BEST, linewidth=1, label="best so far")

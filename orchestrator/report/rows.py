@@ -27,6 +27,8 @@ class Row:
     """Of the objectives."""
     spread: tuple[float, ...]
     """Between the seeds of the trial."""
+    broken: Sequence[str]
+    """The constraints that it breaks."""
     interval: tuple[float, float] | None
     """95 %, of the only objective over rooms, at the last evaluation of the only training."""
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -71,6 +73,7 @@ def _row(ended: Ended, judge: Judge) -> Row:
         params=ended.trial.runs[0].params if ended.trial.runs else {},
         values=ended.score.values if ended.score else None,
         spread=ended.spread,
+        broken=judge.broken(ended.score) if ended.score else [],
         interval=interval,
         metrics=means,
         curves=evaluated[0] if evaluated else {},

@@ -71,11 +71,11 @@ def write(folder: Path, config: Config, trials: Sequence[Ended], pictures_into: 
 
 
 def _best(searched: Sequence[Row], judge: Judge, confirmed: Mapping[str, Any] | None) -> int | None:
-    """The winner; where none is confirmed, the trial that came out best."""
+    """The winner; where none is confirmed, the trial that came out best of those that break no constraint."""
     if confirmed is not None and confirmed["winner"] is not None:
         return int(confirmed["winner"])
     objective = judge.one
-    known = [row for row in searched if row.state == "finished" and row.value is not None]
+    known = [row for row in searched if row.state == "finished" and row.value is not None and not row.broken]
     if objective is None or not known:
         return None
     return max(known, key=lambda row: objective.sign * (row.value or 0.0)).number
@@ -191,7 +191,10 @@ def _table(searched: Sequence[Row], judge: Judge, params: Sequence[str], best: i
         values = row.values or (None,) * len(metrics)
         cells = [str(row.number), row.state, *map(_shown, values), *(_shown(row.metrics.get(m)) for m in further)]
         cells += [_shown(row.params.get(param)) for param in params]
-        words = [", ".join(c for c, w in row.verdicts.items() if w.startswith("warning")), row.reason or ""]
+        words = [
+            ", ".join(c for c, w in row.verdicts.items() if w.startswith("warning")),
+            row.reason or (f"breaks {', '.join(row.broken)}" if row.broken else ""),
+        ]
         yield f"<tr class='{kind}'>" + "".join(f"<td>{html.escape(cell)}" for cell in cells)
         yield "".join(f"<td class=words>{html.escape(word)}" for word in words)
     yield "</table>"

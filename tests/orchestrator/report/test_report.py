@@ -4,6 +4,7 @@ import base64
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,15 @@ class TestPage:
         text = text_of(write(folder, config, trials).read_text())
         assert "nothing better than the baseline was shown" in text.lower()
         assert "seeds 7, 9, which the search never saw" in text
+
+    def test_what_breaks_a_constraint_is_never_the_best(self, study):
+        folder, _, trials = study
+        config = make_config("+sweep.constraints={Eval/collision_rate:{max:0.2}}")
+        scored = [replace(t, score=Score(t.score.values, (0.25 if t.trial.number == 8 else 0.1,))) for t in trials[:9]]
+        page = write(folder, config, scored).read_text()
+        kinds = {int(n): kind for kind, n in re.findall(r"<tr class='(\w*)'><td>(\d+)", page)}
+        assert (kinds[7], kinds[8]) == ("best", "")
+        assert "breaks Eval/collision_rate &lt;= 0.2 (0.250)" in page
 
     def test_a_study_of_one_trial_has_a_report_too(self, study):
         folder, config, trials = study
