@@ -175,6 +175,15 @@ def world_of_set(name: str, config: Config, today: Config) -> Any:
     return sets[name]
 
 
+def check_engine(contestant: Contestant, device: str) -> None:
+    """Raise UserError where a contestant's engine doesn't run on a device."""
+    backend = contestant.config.physics.backend
+    try:
+        resolve_backend(backend, device)
+    except ConfigError as error:
+        raise UserError(f"device={device}: {contestant.name} drives in {backend}; expected device=cpu") from error
+
+
 def evaluate(contestant: Contestant, world: Any, rooms: int, device: str) -> Result:
     """One episode in each of the frozen rooms of a world."""
     config = contestant.config
@@ -264,6 +273,8 @@ def run(arguments: Sequence[str]) -> int:
     if not contestants:
         raise UserError("nothing to evaluate: expected run=<folder or MLflow run id> or policy=<planner>")
     name, rooms = given.get("set") or own.evaluation.set, _rooms(given.get("rooms"), own.evaluation.num_rooms)
+    for contestant in contestants:
+        check_engine(contestant, today.device)
     worlds = [world_of_set(name, contestant.config, today) for contestant in contestants]
 
     torch.set_num_threads(1)

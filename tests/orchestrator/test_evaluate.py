@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import harness
 import pytest
 import torch
 import yaml
@@ -15,6 +16,7 @@ from navtask import tasks
 from navtask.nav.env import NavEnv
 from orchestrator import command, evaluate
 from orchestrator.config import PROJECT
+from orchestrator.errors import UserError
 from orchestrator.job import checkpoint, spec
 from orchestrator.job.runner import build_actor
 
@@ -247,3 +249,10 @@ def test_as_a_command_it_prints_json_and_nothing_else(trained):
     assert done.returncode == 0
     assert json.loads(done.stdout)["rooms"] == 3
     assert Path(folder).exists()
+
+
+def test_an_engine_that_the_device_does_not_have_is_told(tmp_path):
+    config = harness.configure(tmp_path, "physics=mujoco_c", "device=cpu")
+    evaluate.check_engine(evaluate.Contestant("mine", config, None), "cpu")
+    with pytest.raises(UserError, match=r"^device=cuda: mine drives in mujoco_c; expected device=cpu$"):
+        evaluate.check_engine(evaluate.Contestant("mine", config, None), "cuda")
