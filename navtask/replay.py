@@ -213,7 +213,7 @@ def make_video(replays: Sequence[Replay], path: Path, *, size: int = 360) -> str
     """All episodes side by side from their beginning, as an MP4 (H.264). Returns which view it shows."""
     view, painters = _painters(replays, size)
     instants = max(len(replay.qpos) for replay in replays)
-    rate = round(SPEED / (EVERY * replays[0].control_dt))
+    rate = max(1, round(SPEED / (EVERY * replays[0].control_dt)))
     shown = [*range(0, instants - 1, EVERY), instants - 1]
     columns = -(-len(replays) // 2) if len(replays) > 1 else 1
     aside = path.with_name(f".{os.getpid()}.{path.name}")
