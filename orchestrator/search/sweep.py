@@ -160,11 +160,9 @@ class Sweep(Search):
 
     def confirmations(self) -> int:
         """See Search."""
-        return (
-            0
-            if self._judge.one is None or self.total == 1 or self._top_k == 0
-            else (len(self._to_confirm()) or 1 + self._top_k)
-        )
+        if self._judge.one is None or self.total == 1 or self._top_k == 0:
+            return 0
+        return len(self._to_confirm()) if self._is_searched() else 1 + self._top_k
 
     def _begin(self, number: int, values: Mapping[str, Any]) -> Trial | None:
         """The trial with its trainings' folders; None where these values make no config, which fails the trial."""
@@ -243,13 +241,16 @@ class Sweep(Search):
 
     # -- confirmation ------------------------------------------------------------------------------------------------
 
+    def _is_searched(self) -> bool:
+        """Whether all trials have ended."""
+        trials = self._study.trials()
+        return len(trials) >= self.total and all(t.state != "running" for t in trials)
+
     def _to_confirm(self) -> list[int]:
         """The baseline and the best, once the search has ended; what was begun to be confirmed before is finished."""
+        if self._judge.one is None or self._top_k == 0 or not self._is_searched():
+            return []
         trials = self._study.trials()
-        if self._judge.one is None or self._top_k == 0 or len(trials) < self.total:
-            return []
-        if any(t.state == "running" for t in trials):
-            return []
         begun = {int(f.name[6:]) for f in (self.folder / CONFIRM).glob("trial_*") if f.name[6:].isdigit()} - {0}
         chosen = confirm.best_trials(trials, self._judge, self._top_k)
         candidates = chosen + sorted(begun - set(chosen))

@@ -210,3 +210,11 @@ def test_a_front_with_its_hypervolume(tmp_path: Path) -> None:
     assert driver.status.findings[0] == "Pareto front: 2 trials"
     assert sorted(f.name for f in (folder / "front").iterdir()) == ["trial_0000.yaml", "trial_0001.yaml"]
     assert "weight" in (folder / "front" / "trial_0001.yaml").read_text()
+
+
+def test_where_no_trial_is_left_to_confirm_none_is_counted(tmp_path: Path) -> None:
+    harness.behave(tmp_path / "study", all={"success": 0.8}, _1={"do": "diverge"})
+    driver = harness.sweep(tmp_path, "sweep.n_trials=2", "confirm.top_k=1", "confirm.seeds=2")
+    assert driver.run() == 0
+    assert driver.status.confirmations == 0
+    assert driver.status.findings[0].startswith("nothing to confirm")
