@@ -43,6 +43,7 @@ class Runner:
         self.folder = folder
         self._processes = processes or Processes(device=config.device)
         self._device = self._processes.device
+        self._on_gpu = self._device.startswith("cuda")
         self._backend = resolve_backend(config.physics.backend, self._device)
         self._threads = threads
         torch.manual_seed(seed)
@@ -276,6 +277,7 @@ class Runner:
         """Write a checkpoint of everything that the next iteration depends on, in all processes."""
         environments = self._processes.gather(self.env.state())
         generators = self._processes.gather(torch.get_rng_state())
+        on_gpu = self._processes.gather(torch.cuda.get_rng_state(self._device) if self._on_gpu else None)
         if not self._processes.main:
             return
         checkpoint.save(
@@ -285,6 +287,7 @@ class Runner:
                 "algorithm": self.algorithm.save(),
                 "env": environments,
                 "random": generators,
+                "random_gpu": on_gpu,
                 "train_seconds": self.train_seconds,
                 "evaluations": self.evaluations,
                 "rooms": self.rooms,
@@ -307,6 +310,8 @@ class Runner:
         self.algorithm.load(state["algorithm"], None, strict=True)
         self.env.load(state["env"][self._processes.rank])
         torch.set_rng_state(state["random"][self._processes.rank])
+        if self._on_gpu:  # actions and mini-batches are drawn there
+            torch.cuda.set_rng_state(state["random_gpu"][self._processes.rank], self._device)
         self.iteration = state["iteration"]
         self.train_seconds = state["train_seconds"]
         self.evaluations, self.rooms = state["evaluations"], state["rooms"]
