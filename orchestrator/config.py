@@ -327,7 +327,12 @@ def to_typed(composed: DictConfig) -> Config:
 
 
 def from_plain(plain: Mapping[str, Any]) -> Config:
-    """The dataclasses of a plain mapping, typed through the schema; imports and runs nothing that it names."""
+    """The dataclasses of a plain mapping, typed through the schema; imports and runs nothing that it names.
+
+    Raises UserError.
+    """
+    if not isinstance(plain, Mapping):  # a file may hold anything
+        raise UserError("a config: expected a mapping of keys to values")
     for path, value in flatten(plain):
         if "${" in str(value):  # what we write is resolved already; a stranger's would read our environment
             raise UserError(f"{path}={value}: expected a plain value, without interpolation")

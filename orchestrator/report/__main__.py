@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import yaml  # type: ignore[import-untyped]
+
 from orchestrator import command
 from orchestrator.command import Arguments
 from orchestrator.config import PROJECT, from_plain
@@ -24,7 +26,13 @@ def report(arguments: Sequence[str]) -> int:
     """Do what the command line says; returns the exit code."""
     given = Arguments(arguments, ("study", "pictures"))
     folder = _find(given.need("study", "name or folder"))
-    config = from_plain(from_yaml((folder / STUDY).read_text())["config"])
+    try:
+        begun = from_yaml((folder / STUDY).read_text())
+    except (ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{folder / STUDY}: damaged: {str(error).splitlines()[0]}") from error
+    if not isinstance(begun, dict) or not isinstance(begun.get("config"), dict):
+        raise UserError(f"{folder / STUDY}: damaged: expected the key config")
+    config = from_plain(begun["config"])
     pictures = given.get("pictures")
     into = Path(pictures) if pictures is not None else None
     # Without the space: what was searched is told by the trials, and a stranger's space could name code.

@@ -153,9 +153,12 @@ def test_names_as_people_say_them():
     ]
 
 
-def test_mistakes():
+def test_mistakes(tmp_path):
     from orchestrator.errors import UserError
 
+    (tmp_path / "study.yaml").write_text("uid: x\n")
+    with pytest.raises(UserError, match=r"study\.yaml: damaged: expected the key config"):
+        report([f"study={tmp_path}"])
     for arguments, told in (([], "study=<name"), (["study=nowhere"], "no such study"), (["stdy=x"], "'study'")):
         with pytest.raises(UserError, match=told):
             report(arguments)
