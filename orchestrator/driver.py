@@ -25,7 +25,7 @@ from typing import Any, cast
 
 from navtask.physics import resolve_backend
 from orchestrator.config import Config, to_plain
-from orchestrator.job.spec import CONFIG, METRICS, RESULT, TrialSpec, update
+from orchestrator.job.spec import CONFIG, EVALUATIONS, METRICS, RESULT, TrialSpec, update
 from orchestrator.launch.base import Exit, Handle, Launcher
 from orchestrator.record import wal
 from orchestrator.record.mlflow import Recorder
@@ -53,7 +53,7 @@ PRUNE_GRACE = 5.0
 ARTIFACTS = (
     RESULT,
     DIAGNOSIS,
-    "eval.json",
+    EVALUATIONS,
     "policy.onnx",
     "ppo_trace.png",
     "trajectories.png",

@@ -30,8 +30,8 @@ from orchestrator.record import wal
 from orchestrator.record.redact import redact
 from orchestrator.record.store import open_client
 from orchestrator.search.base import trial_folder
+from orchestrator.search.objective import SUCCESS
 
-SUCCESS = "Eval/success_rate"
 KEYS = ("run", "tracking.uri", "output_dir")
 CODE = ("git.commit", "git.dirty", "lock.hash", "version.")
 

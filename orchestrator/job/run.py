@@ -128,7 +128,7 @@ def _write_rooms(runner: Runner) -> None:
     aside = runner.folder / f".eval_rooms.{os.getpid()}"
     with open(aside, "wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-    os.replace(aside, runner.folder / "eval_rooms.npz")
+    os.replace(aside, runner.folder / spec.ROOMS)
 
 
 def _json(data: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from orchestrator.errors import UserError
 from orchestrator.record.redact import redact_tree
 
 SPEC, CONFIG, METRICS, RESULT = "trial.json", "config.yaml", "metrics.jsonl", "result.json"
-EVALUATIONS = "eval.json"
+EVALUATIONS, ROOMS = "eval.json", "eval_rooms.npz"
 """Files of a trial's folder."""
 
 

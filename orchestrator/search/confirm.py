@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.job.spec import METRICS, TrialSpec, write_aside
+from orchestrator.job.spec import METRICS, ROOMS, TrialSpec, write_aside
 from orchestrator.record import wal
 from orchestrator.search import compare
 from orchestrator.search.base import Ended, evaluation_set
@@ -25,9 +25,6 @@ CONFIDENCE = 0.95
 
 FILE = "confirm.json"
 """In the study's folder: what came of it."""
-
-ROOMS = "eval_rooms.npz"
-"""In a run's folder: each evaluation's metrics room by room."""
 
 
 @dataclass(frozen=True)
