@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,9 @@ def latest(folder: Path) -> dict[str, Any] | None:
             state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
             return state
         except Exception as error:  # torch raises whatever the damage leads to
-            print(f"checkpoint {path.name} can't be read ({type(error).__name__}); trying the one before", flush=True)
+            print(
+                f"checkpoint {path.name} can't be read ({type(error).__name__}); trying the one before", file=sys.stderr
+            )
     return None
 
 

@@ -94,10 +94,13 @@ def _export(trial: spec.TrialSpec, runner: Runner) -> None:
     write_trace(trial.folder, runner.kl, runner.learning_rate, (algorithm.desired_kl, algorithm.desired_kl_end))
     policy = trial.config.policy
     export_policy(runner.algorithm.get_policy(), policy.activation, policy.distribution, trial.folder)
-    if replays := runner.replays():
-        draw_picture(replays, trial.folder / "trajectories.png")
-        view = make_video(replays, trial.folder / "replay.mp4", size=240)
-        print(f"replay.mp4 shows {len(replays)} episodes ({view} view)", flush=True)
+    try:
+        if replays := runner.replays():
+            draw_picture(replays, trial.folder / "trajectories.png")
+            view = make_video(replays, trial.folder / "replay.mp4", size=240)
+            print(f"replay.mp4 shows {len(replays)} episodes ({view} view)", flush=True)
+    except Exception as error:  # a codec that isn't there is no reason to fail a training that has ended
+        print(f"no replay: {type(error).__name__}: {error}", flush=True)
 
 
 def _write_result(runner: Runner, status: str, reason: str | None, processes: Processes) -> None:
