@@ -1,10 +1,33 @@
 """Kernels that run step after step on the same tensors: recorded once, then started together."""
 
+import ctypes
+import functools
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import warp as wp
+
+
+@functools.cache
+def start_warp() -> None:
+    """Initialise Warp. Where there is no CUDA driver, without its warning of that: on such a machine it is no news."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        pass
+    else:
+        wp.init()
+        return
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)  # written by the library itself, not through Python
+    try:
+        wp.init()
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 class Recorded:
@@ -15,7 +38,7 @@ class Recorded:
     """
 
     def __init__(self, device: torch.device, *launches: tuple[wp.Kernel, int, Sequence[Any]]):
-        wp.init()
+        start_warp()
         # A command knows only where its arrays lie.
         self._held = [_inputs(kernel, arguments) for kernel, _, arguments in launches]
         self._commands = [

@@ -9,7 +9,7 @@ from tensordict import TensorDict
 from navtask.binding import MirrorMap, ObservationGroups, bind_rewards, trail_length
 from navtask.contract import Episode, VecTask, refilled
 from navtask.description import Described, Shown
-from navtask.kernels import Recorded
+from navtask.kernels import Recorded, start_warp
 from navtask.nav.config import NavConfig
 from navtask.nav.lidar import Lidar
 from navtask.nav.rewards import RewardContext
@@ -61,7 +61,7 @@ class NavEnv(VecTask, Described):
         stream: int = 0,
         first_room: int = 0,
     ):
-        wp.init()
+        start_warp()
         self.config = config
         where = torch.device(device)
 

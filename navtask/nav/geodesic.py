@@ -31,6 +31,7 @@ import torch
 import warp as wp
 
 from navtask import cache
+from navtask.kernels import start_warp
 from navtask.nav.config import RoomsConfig
 from navtask.nav.robot import ROBOT
 from navtask.nav.scene import Rooms, Slots, distance_to_slot
@@ -415,7 +416,7 @@ def compute_lengths(rooms: Rooms, config: RoomsConfig, resolution: float) -> tor
     """``geodesic_lengths`` without the cache."""
     if not resolution > 0:
         raise ValueError(f"resolution={resolution!r}: expected more than 0 m")
-    wp.init()
+    start_warp()
     num = rooms.goal.shape[0]
     device = rooms.goal.device
     width, height = (max(4, round(length / resolution)) for length in config.size)

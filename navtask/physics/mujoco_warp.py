@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import warp as wp
 
+from navtask.kernels import start_warp
 from navtask.physics.contract import Physics
 
 wp.set_module_options({"enable_backward": False})
@@ -240,7 +241,7 @@ class MujocoWarp(Physics):
     """
 
     def __init__(self, model: mujoco.MjModel, num_worlds: int, substeps: int, device: torch.device):
-        wp.init()
+        start_warp()
         self.num_worlds = num_worlds
         self.device = device
         self._device = wp.device_from_torch(str(device))  # also "cuda", which names no index

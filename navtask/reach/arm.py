@@ -9,6 +9,8 @@ import numpy as np
 import torch
 import warp as wp
 
+from navtask.kernels import start_warp
+
 wp.set_module_options({"enable_backward": False})
 
 ARM_XML = Path(__file__).with_name("arm.xml")
@@ -168,7 +170,7 @@ def solve_postures(
 
 def forward_kinematics(postures: torch.Tensor) -> torch.Tensor:
     """Where the tool is (N, 3), m, at ``postures`` (N, 6), rad."""
-    wp.init()
+    start_warp()
     tool = torch.zeros(len(postures), 3, device=postures.device)
     inputs = [read_arm().chain(), wp.from_torch(postures.contiguous(), dtype=vec6), wp.from_torch(tool, dtype=wp.vec3)]
     wp.launch(place_tools, dim=len(postures), inputs=inputs, device=str(postures.device))
@@ -178,7 +180,7 @@ def forward_kinematics(postures: torch.Tensor) -> torch.Tensor:
 def inverse_kinematics(targets: torch.Tensor, iterations: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
     """Postures (N, 6) within the joints' limits that bring the tool to ``targets`` (N, 3), and by how much they miss
     (N,), m. A search downhill from the home posture: what it misses may still be within reach, the other way round."""
-    wp.init()
+    start_warp()
     arm = read_arm()
     posture = torch.zeros(len(targets), JOINTS, device=targets.device)
     miss = torch.zeros(len(targets), device=targets.device)

@@ -9,7 +9,7 @@ from tensordict import TensorDict
 from navtask.binding import MirrorMap, ObservationGroups, bind_rewards
 from navtask.contract import Episode, VecTask
 from navtask.description import Described, Shown
-from navtask.kernels import Recorded
+from navtask.kernels import Recorded, start_warp
 from navtask.physics import build_physics
 from navtask.reach.arm import JOINTS, build_model, read_arm, vec6
 from navtask.reach.config import ReachConfig
@@ -52,7 +52,7 @@ class ReachEnv(VecTask, Described):
         stream: int = 0,
         first_room: int = 0,
     ):
-        wp.init()
+        start_warp()
         self.config = config
         where = torch.device(device)
 

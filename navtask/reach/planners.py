@@ -9,6 +9,7 @@ from tensordict import TensorDict
 from navtask.binding import ObservationGroups
 from navtask.errors import ConfigError
 from navtask.evaluation import Policy
+from navtask.kernels import start_warp
 from navtask.reach.arm import JOINTS, Chain, read_arm, step_towards, vec6
 from navtask.reach.config import ReachConfig
 from navtask.reach.terms import TERMS
@@ -37,7 +38,7 @@ class ResolvedRate:
     task does not show what it looks at."""
 
     def __init__(self, config: ReachConfig):
-        wp.init()
+        start_warp()
         arm = read_arm()
         layout = ObservationGroups(TERMS.observations, config, 1).layout("policy")
         self._where = {term.name: slice(start, start + width) for term, start, width in layout}
