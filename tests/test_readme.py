@@ -23,7 +23,13 @@ SERVERS = {"make ui": "PORT", "make tensorboard": "TENSORBOARD_PORT"}
 LONG = {"make bench", "make study"}
 ON_A_GPU = {".venv/bin/python tests/gpu/bench.py"}
 
-pytestmark = pytest.mark.xdist_group("readme")  # they share an output folder
+
+def in_groups(commands: list[str]) -> list:
+    """Commands that need what others leave run in one worker, in their order: those of searches, and the others."""
+    groups = ("single", "search")
+    about_searches = [bool(re.search(r"sweep=|make sweep|study=|\+best", command)) for command in commands]
+    marks = [pytest.mark.xdist_group(f"readme-{groups[search]}") for search in about_searches]
+    return [pytest.param(c, marks=mark, id=c) for c, mark in zip(commands, marks, strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +61,9 @@ def test_the_two_commands_come_first():
     assert SELF in (PROJECT / ".ci" / "run").read_text()
 
 
-@pytest.mark.parametrize("command", [c for c in dict.fromkeys(COMMANDS) if c not in {SELF, *SERVERS, *LONG, *ON_A_GPU}])
+@pytest.mark.parametrize(
+    "command", in_groups([c for c in dict.fromkeys(COMMANDS) if c not in {SELF, *SERVERS, *LONG, *ON_A_GPU}])
+)
 def test_command(command, own):
     sweeps, store = (part.partition("=")[2] for part in own.split())
     command = command.replace("=sweeps/", f"={sweeps}/").replace("--config-dir sweeps", f"--config-dir {sweeps}")
