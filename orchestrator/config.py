@@ -8,7 +8,7 @@ import glob
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, make_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -22,6 +22,7 @@ from navtask.errors import ConfigError
 from navtask.physics import BACKENDS, resolve_backend
 from navtask.tasks import TaskDefinition
 from orchestrator.errors import UserError, nearest
+from orchestrator.record.fields import flatten
 
 PROJECT = Path(__file__).resolve().parent.parent
 """Relative output paths are taken from here, whatever the working directory."""
@@ -381,15 +382,6 @@ def _frozen_names(plain: Mapping[str, Any]) -> list[str]:
 def to_plain(config: Config) -> dict[str, Any]:
     """The config as plain dicts, lists and scalars: what is written as YAML, and read back by ``from_plain``."""
     return asdict(config)
-
-
-def flatten(plain: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted path, value) of every leaf. Lists are leaves, and so are empty mappings."""
-    if isinstance(plain, Mapping) and plain:
-        for key, value in plain.items():
-            yield from flatten(value, f"{prefix}.{key}" if prefix else str(key))
-    elif prefix:
-        yield prefix, plain
 
 
 def one_line(error: OmegaConfBaseException) -> str:

@@ -8,8 +8,9 @@ from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from orchestrator.config import Config, SweepConfig, flatten, one_line
+from orchestrator.config import Config, SweepConfig, one_line
 from orchestrator.errors import nearest
+from orchestrator.record.fields import flatten
 
 
 def composition_error(error: BaseException, overrides: Sequence[str]) -> str:
@@ -92,7 +93,9 @@ def _leaves() -> list[tuple[str, Any]]:
         plain = OmegaConf.to_container(compose("config"), resolve=False)
     except Exception:
         plain = OmegaConf.to_container(OmegaConf.structured(Config), resolve=False)
-    return [(path, value) for path, value in flatten(plain) if not path.startswith("hydra")]
+    assert isinstance(plain, dict)
+    leaves = flatten({str(key): value for key, value in plain.items()})
+    return [(path, value) for path, value in leaves if not path.startswith("hydra")]
 
 
 def _known_keys() -> list[str]:

@@ -34,18 +34,7 @@ def hash_rooms(rooms: Rooms) -> str:
 class NavEvaluator(Evaluator):
     """The first ``num_rooms`` frozen rooms of a kind, under the task's own physics, sensors and limits.
 
-    The rates of success, collision and time-out sum to 1: a collision is every end that is neither of the others.
-    Metrics, times in s and lengths in m:
-
-    - ``spl``: success weighted by path length, l / max(p, l) (Anderson et al. 2018, arXiv:1807.06757). The shortest
-      length l ends at the goal, a success within ``goal_radius`` of it: a detour of that much is forgiven.
-    - ``sct``: success weighted by completion time, t* / max(t, t*), t* = l / v_max (Yokoyama, Ha, Batra 2021,
-      arXiv:2103.08022).
-    - ``barn_score``: t* / clip(t, 2 t*, 8 t*) of successes, at most 0.5 (BARN challenge, Xiao et al. 2022).
-    - ``time_to_goal``, ``path_length``: of the successes.
-    - ``min_clearance``, ``action_change``: mean over all rooms of the episode's least clearance, from the robot's hull,
-      and of its mean squared change of action, |a(t) - a(t-1)|^2.
-    - ``worst_decile_success``: on the tenth of the rooms whose shortest way is the greatest detour.
+    What each metric means, and its source, stands in ``navtask.nav.task``; times in s and lengths in m.
     """
 
     shares = frozenset({"success_rate", "collision_rate", "timeout_rate", "worst_decile_success"})

@@ -27,14 +27,7 @@ class ReachEvaluator(Evaluator):
     """The first ``num_rooms`` frozen targets of a kind, each with its start posture, under the task's own physics and
     limits.
 
-    The rates of success and time-out sum to 1, but for arms whose state diverged. Metrics, times in s, lengths in m:
-
-    - ``spl``: success weighted by path length, l / max(p, l) (Anderson et al. 2018, arXiv:1807.06757). The shortest
-      length l is the straight line from the tool at the start to the target, a success within ``goal_radius`` of it: a
-      detour of that much is forgiven.
-    - ``time_to_goal``, ``path_length`` of the tool: of the successes.
-    - ``final_distance``: from the tool to the target at the end, over all.
-    - ``effort``, ``action_change``: mean over all of the episode's mean |a(t)|^2 and mean |a(t) - a(t-1)|^2.
+    What each metric means, and its source, stands in ``navtask.reach.task``; times in s and lengths in m.
     """
 
     shares = frozenset({"success_rate", "timeout_rate"})

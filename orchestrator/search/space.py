@@ -30,8 +30,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from orchestrator.config import Config, flatten, one_line, to_plain, validate
+from orchestrator.config import Config, one_line, to_plain, validate
 from orchestrator.errors import UserError, nearest
+from orchestrator.record.fields import flatten
 
 FORMS = "interval(a, b), int(interval(a, b)), range(a, b), choice(…), tag(log, …), logit(interval(a, b)) or pow2(a, b)"
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from orchestrator.config import Config, flatten, to_plain
+from orchestrator.config import Config, to_plain
 from orchestrator.errors import UserError
 from orchestrator.job.spec import TrialSpec, as_yaml, from_yaml, read, write, write_aside
 from orchestrator.lock import FolderLock
+from orchestrator.record.fields import flatten
 from orchestrator.record.redact import redact_tree
 from orchestrator.search import best, confirm, front
 from orchestrator.search.base import (
