@@ -11,11 +11,7 @@ wp.set_module_options({"enable_backward": False})
 @wp.kernel
 def _draw(seed: int, stream: int, first_room: int, limit: int, ages: wp.array(dtype=wp.int64)):
     room = wp.tid()
-    key = random.Key()
-    key.seed = seed
-    key.stream = stream
-    key.room = first_room + room
-    key.episode = 0
+    key = random.key(seed, stream, first_room + room, 0)
     ages[room] = wp.int64(random.uniform4(key, random.AGES, 0)[0] * float(limit))
 
 

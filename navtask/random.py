@@ -42,6 +42,17 @@ class Key:
 
 
 @wp.func
+def key(seed: int, stream: int, room: int, episode: int) -> Key:
+    """Of one episode in one room."""
+    k = Key()
+    k.seed = seed
+    k.stream = stream
+    k.room = room
+    k.episode = episode
+    return k
+
+
+@wp.func
 def philox(counter: vec4u, key0: wp.uint32, key1: wp.uint32) -> vec4u:
     """Ten rounds of Philox4x32 on ``counter``."""
     half = wp.uint64(32)

@@ -254,11 +254,7 @@ def draw_courses(
     room = wp.tid()
     if not mask[room]:
         return
-    key = random.Key()
-    key.seed = seed
-    key.stream = stream
-    key.room = first_room + room
-    key.episode = episode[room]
+    key = random.key(seed, stream, first_room + room, episode[room])
 
     u = random.uniform4(key, random.OBSTACLES, 0)
     fill = wp.lerp(course.fill_min, course.fill_max, u[0])

@@ -186,11 +186,7 @@ def scan_rooms(
     )
 
     if noise_std > 0.0 or dropout > 0.0:
-        key = random.Key()
-        key.seed = seed
-        key.stream = stream
-        key.room = first_room + room
-        key.episode = episode[room]
+        key = random.key(seed, stream, first_room + room, episode[room])
         for i in range(num):
             u = random.uniform4(key, random.SCAN_NOISE, int(step[room]) * num + i)
             r = clean[room, i] + noise_std * random.normal2(u[0], u[1])[0]

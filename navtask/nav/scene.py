@@ -181,11 +181,7 @@ def draw_rooms(
     room = wp.tid()
     if not mask[room]:
         return
-    key = random.Key()
-    key.seed = seed
-    key.stream = stream
-    key.room = first_room + room
-    key.episode = episode[room]
+    key = random.key(seed, stream, first_room + room, episode[room])
 
     slots = centre.shape[1]
     for slot in range(slots):

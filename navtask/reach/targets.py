@@ -51,11 +51,7 @@ def draw_targets(
     room = wp.tid()
     if not mask[room]:
         return
-    key = random.Key()
-    key.seed = seed
-    key.stream = stream
-    key.room = first_room + room
-    key.episode = episode[room]
+    key = random.key(seed, stream, first_room + room, episode[room])
     u = random.uniform4(key, random.TARGETS, 0)
     target[room] = centre + wp.cw_mul(half_size, wp.vec3(2.0 * u[0] - 1.0, 2.0 * u[1] - 1.0, 2.0 * u[2] - 1.0))
     q = home

@@ -22,11 +22,7 @@ def run_uniform(
     seed: int, stream: int, room: int, episode: int, purpose: int, first: int, out: wp.array(dtype=wp.vec4)
 ):
     i = wp.tid()
-    key = random.Key()
-    key.seed = seed
-    key.stream = stream
-    key.room = room
-    key.episode = episode
+    key = random.key(seed, stream, room, episode)
     out[i] = random.uniform4(key, purpose, first + i)
 
 
