@@ -114,7 +114,7 @@ def wake(
     index: int,
     row: int,
     column: int,
-    at: int,
+    width: int,
     value: float,
     cell: wp.array2d(dtype=wp.uint8),
     time: wp.array2d(dtype=wp.float32),
@@ -122,10 +122,30 @@ def wake(
     last: wp.array2d(dtype=wp.int32),
 ):
     """Have a cell visited again if a neighbour's new value may lower it."""
+    at = row * width + column
     if cell[index, at] == RESTING and time[index, at] > value:
         cell[index, at] = WAITING
         first[index, row] = wp.min(first[index, row], column)
         last[index, row] = wp.max(last[index, row], column)
+
+
+@wp.func
+def wake_around(
+    index: int,
+    row: int,
+    column: int,
+    width: int,
+    cell: wp.array2d(dtype=wp.uint8),
+    time: wp.array2d(dtype=wp.float32),
+    first: wp.array2d(dtype=wp.int32),
+    last: wp.array2d(dtype=wp.int32),
+):
+    """Wake the four neighbours of a cell whose value is new."""
+    value = time[index, row * width + column]
+    wake(index, row, column - 1, width, value, cell, time, first, last)
+    wake(index, row, column + 1, width, value, cell, time, first, last)
+    wake(index, row - 1, column, width, value, cell, time, first, last)
+    wake(index, row + 1, column, width, value, cell, time, first, last)
 
 
 @wp.func
@@ -323,15 +343,7 @@ def measure(
             if cell[index, at] != BLOCKED and d <= float(span) * h:
                 if line_is_free(p, g, radius, room, cylinders, centre, half, axis):
                     time[index, at] = d
-    for row in range(wp.max(at_row - span, 1), wp.min(at_row + span, height - 2) + 1):
-        for column in range(wp.max(at_column - span, 1), wp.min(at_column + span, width - 2) + 1):
-            at = row * width + column
-            value = time[index, at]
-            if value < FAR:
-                wake(index, row, column - 1, at - 1, value, cell, time, first, last)
-                wake(index, row, column + 1, at + 1, value, cell, time, first, last)
-                wake(index, row - 1, column, at - width, value, cell, time, first, last)
-                wake(index, row + 1, column, at + width, value, cell, time, first, last)
+                    wake_around(index, row, column, width, cell, time, first, last)
 
     # The start lies among four cell centres.
     fx = (s[0] - corner[0]) / h
@@ -376,10 +388,7 @@ def measure(
                             x = corner[0] + h * float(column) - s[0]
                             left = bound - t
                             if left > 0.0 and x * x + y * y < left * left:
-                                wake(index, row, column - 1, at - 1, t, cell, time, first, last)
-                                wake(index, row, column + 1, at + 1, t, cell, time, first, last)
-                                wake(index, row - 1, column, at - width, t, cell, time, first, last)
-                                wake(index, row + 1, column, at + width, t, cell, time, first, last)
+                                wake_around(index, row, column, width, cell, time, first, last)
                     column += wp.where(onward, 1, -1)
         found = wp.max(
             wp.max(time[index, near], time[index, near + 1]),
