@@ -136,6 +136,8 @@ class VecTask(VecEnv, ABC):
             success=self.causes.index("success"),
             limit=max_episode_length,
         )
+        self.cause = self._books.cause
+        """(N, causes) bool: which of ``causes`` the last step was in each room, if any. Live."""
 
     # -- what a task fills in ---------------------------------------------------------------------------------------
 

@@ -96,8 +96,7 @@ class Evaluator(ABC):
         """
         env = self.env
         env.restart()
-        success = torch.zeros(env.num_envs, dtype=torch.bool, device=env.device)
-        timeout = torch.zeros_like(success)
+        ended = torch.zeros_like(env.cause)
         self._begin()
         observation = env.get_observations()
         for step in range(env.max_episode_length):
@@ -105,15 +104,16 @@ class Evaluator(ABC):
                 watch()
             active = env.active.clone()
             self._before_step()
-            observation, _, _, extras = env.step(policy(observation))
+            observation, *_ = env.step(policy(observation))
             self._after_step(active)
-            timeout |= extras["time_outs"]
-            success |= extras["success"]
+            ended |= env.cause
             if step % 10 == 9 and not env.active.any():
                 break
         if watch is not None:
             watch()
-        return self._measured(success.cpu(), timeout.cpu(), env.episode.step.cpu())
+        self._ended = ended.cpu()
+        success, timeout = (self._ended[:, env.causes.index(cause)] for cause in ("success", "timeout"))
+        return self._measured(success, timeout, env.episode.step.cpu())
 
     def configuration(self) -> torch.Tensor:
         """(N, nq) where the bodies are at this instant, finite; nothing, where a task can't be looked at."""
@@ -124,16 +124,13 @@ class Evaluator(ABC):
         return None
 
     def replays(self, measured: Mapping[str, torch.Tensor], configurations: torch.Tensor, count: int) -> list["Replay"]:
-        """``count`` episodes of a ``run``, good and failed ones; ``configurations`` (T, N, nq) are those of every
-        instant, as ``watch`` saw them."""
+        """``count`` episodes of the last ``run``, good and failed ones; ``configurations`` (T, N, nq) are those of
+        every instant, as ``watch`` saw them."""
         from navtask.replay import choose
 
         steps = self.env.episode.step.cpu()
-        outcomes = [
-            "success" if success else "time-out" if timeout else "collision"
-            for success, timeout in zip(measured["success_rate"], measured["timeout_rate"], strict=True)
-        ]
-        chosen = choose(outcomes, steps.numpy(), count)
+        outcomes = [self.env.causes[cause] for cause in self._ended.int().argmax(-1).tolist()]
+        chosen = choose((measured["success_rate"] > 0).tolist(), steps.numpy(), count)
         replays = [self.replay(room, outcomes[room], configurations[: int(steps[room]) + 1, room]) for room in chosen]
         return [replay for replay in replays if replay is not None]
 

@@ -26,7 +26,7 @@ LINGER = 1.5
 
 OFF_SCREEN = ("egl", "osmesa")
 
-COLOURS = {"success": (23, 130, 84), "collision": (200, 40, 40), "time-out": (214, 130, 0)}
+COLOURS = {"success": (23, 130, 84), "collision": (200, 40, 40), "timeout": (214, 130, 0)}
 _OTHER = (110, 60, 160)
 _GROUND, _SOLID = (250, 250, 247), (105, 110, 118)
 _ROBOT, _SEEN, _GOAL, _TEXT = (52, 101, 164), (222, 235, 249), (240, 200, 60), (30, 30, 30)
@@ -40,7 +40,7 @@ class Replay:
     title: str
     """Say ``room 17``."""
     outcome: str
-    """``success``, ``collision``, ``time-out`` ..."""
+    """How it ended: one of the task's ``causes``."""
     model: mujoco.MjModel
     """The room."""
     qpos: np.ndarray
@@ -188,13 +188,13 @@ class RenderedView:
         scene.ngeom += 1
 
 
-def choose(outcomes: Sequence[str], times: np.ndarray, count: int) -> list[int]:
+def choose(success: Sequence[bool], times: np.ndarray, count: int) -> list[int]:
     """``count`` rooms, half of them successes, from the quickest to the slowest, then failures, by number.
 
     Where there are too few of one kind, the other fills up.
     """
-    good = sorted((k for k, outcome in enumerate(outcomes) if outcome == "success"), key=lambda k: (times[k], k))
-    failed = [k for k, outcome in enumerate(outcomes) if outcome != "success"]
+    good = sorted((k for k, reached in enumerate(success) if reached), key=lambda k: (times[k], k))
+    failed = [k for k, reached in enumerate(success) if not reached]
     failures = min(len(failed), max(count // 2, count - len(good)))
     successes = min(len(good), count - failures)
     spread = np.linspace(0, len(good) - 1, successes).round().astype(int)

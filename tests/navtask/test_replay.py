@@ -7,8 +7,11 @@ import pytest
 import torch
 from navsetup import load_nav, rooms_by_hand, use_rooms
 from PIL import Image
+from reachsetup import load_reach
 
 from navtask.nav.evaluation import NavEvaluator
+from navtask.reach.evaluation import ReachEvaluator
+from navtask.reach.planners import ResolvedRate
 from navtask.replay import COLOURS, FlatView, choose, draw_picture, make_video
 
 SIZE = 200
@@ -103,16 +106,48 @@ def test_files(replays, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["replay.mp4", "trajectories.png"]
 
 
+class TestOutcome:
+    """An episode is told to have ended as it did, whatever the task counts its end as."""
+
+    def told(self, evaluator, policy):
+        """How each room's episode ended, as its replay says."""
+        instants = []
+        measured = evaluator.run(policy, lambda: instants.append(evaluator.configuration().clone()))
+        replays = evaluator.replays(measured, torch.stack(instants), len(instants[0]))
+        assert all(np.isfinite(replay.qpos).all() for replay in replays)
+        return {replay.title: replay.outcome for replay in replays}
+
+    def test_of_a_robot(self):
+        config = load_nav("open", episode_length=3.0)
+        evaluator = NavEvaluator(config, config.rooms, 5, device="cpu", backend="mujoco_c", threads=1)
+        rooms = rooms_by_hand(config.rooms, start=(-2, 0, 0), goal=(-1, 0), boxes=[(-2, -2, 1.0, 0.3, 0)], num=5)
+        rooms.start[3, 0] = -6.0  # behind the wall
+        use_rooms(evaluator.env, rooms)
+        ahead, aside, stay = [1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, 0.0]
+        actions = torch.tensor([ahead, aside, stay, stay, [torch.nan, 0.0, 0.0]])
+        ends = ["success", "collision", "timeout", "out_of_bounds", "diverged"]
+        assert self.told(evaluator, lambda _: actions) == {f"room {room}": end for room, end in enumerate(ends)}
+
+    def test_of_an_arm(self):
+        config = load_reach()
+        evaluator, planner = ReachEvaluator(config, config.targets, 3), ResolvedRate(config)
+
+        def policy(observation):
+            return planner(observation) * torch.tensor([[1.0], [0.0], [torch.nan]])
+
+        assert self.told(evaluator, policy) == {"room 0": "success", "room 1": "timeout", "room 2": "diverged"}
+
+
 class TestChoice:
     def test_good_and_failed_ones_in_equal_parts(self):
-        outcomes = ["success"] * 10 + ["collision"] * 5
-        chosen = choose(outcomes, np.arange(15)[::-1], 6)
-        assert [outcomes[k] for k in chosen] == ["success"] * 3 + ["collision"] * 3
+        success = [True] * 10 + [False] * 5
+        chosen = choose(success, np.arange(15)[::-1], 6)
+        assert [success[k] for k in chosen] == [True] * 3 + [False] * 3
         assert len(set(chosen)) == 6
 
     def test_too_few_of_one_kind(self):
-        assert choose(["success"] * 4, np.arange(4), 6) == [0, 1, 2, 3]
-        one_failed = choose(["success"] * 9 + ["time-out"], np.arange(10), 6)
+        assert choose([True] * 4, np.arange(4), 6) == [0, 1, 2, 3]
+        one_failed = choose([True] * 9 + [False], np.arange(10), 6)
         assert len(one_failed) == len(set(one_failed)) == 6
         assert 9 in one_failed
-        assert choose(["collision"] * 3, np.arange(3), 6) == [0, 1, 2]
+        assert choose([False] * 3, np.arange(3), 6) == [0, 1, 2]

@@ -166,7 +166,7 @@ def test_an_episode_can_be_watched(evaluator):
     seen = []
     measured = evaluator.run(half_of_them(evaluator), lambda: seen.append(evaluator.configuration().clone()))
     good, failed = evaluator.replays(measured, torch.stack(seen), 2)
-    assert (good.outcome, failed.outcome) == ("success", "time-out")
+    assert (good.outcome, failed.outcome) == ("success", "timeout")
     assert np.linalg.norm(good.trail[-1] - good.goal) < good.goal_radius
     assert np.abs(good.trail - engine_tools(good.qpos)).max() < 1e-5
     assert len(failed.qpos) == 101
