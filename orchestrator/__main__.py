@@ -16,13 +16,11 @@ from omegaconf import DictConfig
 from optuna.exceptions import OptunaError
 from sqlalchemy.exc import SQLAlchemyError
 
-from orchestrator import explain
 from orchestrator.command import EXPECTED, say
-from orchestrator.config import PROJECT, from_composed
+from orchestrator.config import CONF, from_composed
+from orchestrator.config.explain import composition_error
 from orchestrator.drive import drive
 from orchestrator.errors import UserError
-
-CONF = PROJECT / "conf"
 
 
 def main(**launcher_options: Any) -> int:
@@ -61,7 +59,7 @@ def main(**launcher_options: Any) -> int:
 def _explained(error: Exception) -> str:
     overrides = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
     with initialize_config_dir(str(CONF), version_base="1.3"):  # names that exist are asked of the config itself
-        return explain.composition_error(error, overrides)
+        return composition_error(error, overrides)
 
 
 @contextmanager

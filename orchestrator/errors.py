@@ -3,9 +3,17 @@
 import difflib
 from collections.abc import Iterable
 
+from navtask.errors import ConfigError
+
 
 class UserError(Exception):
     """A mistake that the user can mend. ``str(error)`` is the one line that is shown; there is no traceback."""
+
+
+def as_user_error(error: ConfigError) -> UserError:
+    """What a task objects to, told as every other mistake."""
+    known = nearest(error.key.rpartition(".")[2], error.candidates)
+    return UserError(f"{error.key}={error.value}: expected {error.expected}{known}")
 
 
 def nearest(word: object, candidates: Iterable[object]) -> str:

@@ -29,7 +29,6 @@ from typing import Any
 
 import torch
 import yaml  # type: ignore[import-untyped]
-from hydra import compose, initialize_config_dir
 from tensordict import TensorDict
 
 from navtask import tasks
@@ -39,7 +38,7 @@ from navtask.physics import resolve_backend
 from navtask.tasks import TaskDefinition
 from orchestrator import command
 from orchestrator.command import Arguments
-from orchestrator.config import PROJECT, Config, from_composed, from_plain, register, task_of
+from orchestrator.config import Config, compose, from_plain, task_of
 from orchestrator.errors import UserError, nearest
 from orchestrator.job import checkpoint, spec
 from orchestrator.record.redact import redact
@@ -159,9 +158,7 @@ def todays_config(task: str, device: str = "auto") -> Config:
     """What ``conf/`` says now. Raises UserError when there is no such task or device."""
     if task not in tasks.names():
         raise UserError(f"task={task}: no such task{nearest(task, tasks.names())}")
-    register()
-    with initialize_config_dir(str(PROJECT / "conf"), version_base="1.3"):
-        return from_composed(compose("config", overrides=[f"task={task}", f"device={device}"]))
+    return compose(f"task={task}", f"device={device}")
 
 
 # -- the evaluation ----------------------------------------------------------------------------------------------------

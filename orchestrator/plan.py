@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.config import PROJECT, Config, check_name, world_of
+from orchestrator.config import PROJECT, Config, world_of
 from orchestrator.errors import UserError, nearest
 from orchestrator.job.spec import RESULT, read
 from orchestrator.launch import base as launch
@@ -48,44 +48,15 @@ def make(config: Config) -> Plan:
 def _check_sweep(config: Config, output: Path) -> Space:
     sweep = config.sweep
     assert sweep is not None
-    check_name("sweep.name", sweep.name)
-    if sweep.name == config.experiment_name:
-        raise UserError(
-            f"sweep.name={sweep.name}: expected another name than experiment_name's, the folder of single runs"
-        )
-    for key, least in (("n_trials", 1), ("objective_window", 1), ("warm_start_top", 1), ("seeds_per_trial", 1)):
-        value = getattr(sweep, key)
-        if value < least:
-            raise UserError(f"sweep.{key}={value}: expected at least {least}")
-    if config.seed + sweep.seeds_per_trial > 2**31:
-        raise UserError(f"sweep.seeds_per_trial={sweep.seeds_per_trial}: seed={config.seed} leaves no room for as many")
-    if config.require:
-        raise UserError("require: belongs to single runs; a sweep is judged by sweep.objective")
     study.check(sweep)
     space = build(config)
     objective.check(config, space.moves_rewards)
-    _check_confirmation(config)
     if sweep.warm_start is not None and not (output / sweep.warm_start / DATABASE).exists():
         known = [path.parent.name for path in output.glob(f"*/{DATABASE}")]
         raise UserError(
             f"sweep.warm_start={sweep.warm_start}: no such study in {output}{nearest(sweep.warm_start, known)}"
         )
     return space
-
-
-def _check_confirmation(config: Config) -> None:
-    sweep, confirm = config.sweep, config.confirm
-    assert sweep is not None
-    if confirm.top_k < 0:
-        raise UserError(f"confirm.top_k={confirm.top_k}: expected at least 0")
-    if confirm.top_k > 0 and not 2 <= confirm.seeds <= 1000:
-        raise UserError(
-            f"confirm.seeds={confirm.seeds}: expected 2 to 1000: one training says nothing about the noise of the seed"
-        )
-    if confirm.top_k > 0 and sweep.objectives:
-        raise UserError(
-            f"confirm.top_k={confirm.top_k}: expected 0 with several objectives: a front has no one winner to confirm"
-        )
 
 
 def describe(plan: Plan, launcher: launch.Launcher) -> list[str]:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config import LauncherConfig, gpu_count
+from orchestrator.config import LauncherConfig
+from orchestrator.devices import gpu_count
 from orchestrator.job.spec import RESULT
 from orchestrator.launch.base import JOB, Exit, Launcher
 

@@ -30,7 +30,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from orchestrator.config import Config, one_line, to_plain, validate
+from orchestrator.config import Config, to_plain, validate
+from orchestrator.config.plain import one_line
 from orchestrator.errors import UserError, nearest
 from orchestrator.record.fields import flatten
 

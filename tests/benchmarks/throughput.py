@@ -29,14 +29,13 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import mujoco
 import torch
-from hydra import compose, initialize_config_dir
 from mujoco.batch import Batch
 from peers.install import installed, interpreter
 from peers.turns import Turns
 
 from navtask.nav.env import NavEnv
 from navtask.nav.scene import build_model, first_obstacle_geom
-from orchestrator.config import PROJECT, Config, from_composed, register
+from orchestrator.config import Config, compose
 from orchestrator.job.runner import Runner
 
 STEPS = 32
@@ -52,9 +51,7 @@ TRAINING_TURN = 8.0
 
 def default_config(*overrides: str) -> Config:
     """The project's own config."""
-    register()
-    with initialize_config_dir(str(PROJECT / "conf"), version_base="1.3"):
-        return from_composed(compose("config", overrides=["device=cpu", *overrides]))
+    return compose("device=cpu", *overrides)
 
 
 class Bare:

@@ -104,15 +104,12 @@ def iteration(seconds: float) -> None:
 
 def training(seconds: float) -> None:
     """Compare iterations of a real training, without evaluations and checkpoints."""
-    from hydra import compose, initialize_config_dir
-
-    from orchestrator.config import PROJECT, from_composed
+    from orchestrator.config import compose
     from orchestrator.job.runner import Runner
 
     never = 1_000_000
     overrides = [f"{key}={never}" for key in ("evaluation.every", "algorithm.checkpoint_every", "algorithm.iterations")]
-    with initialize_config_dir(str(PROJECT / "conf"), version_base="1.3"):
-        config = from_composed(compose("config", overrides=["device=cpu", *overrides]))
+    config = compose("device=cpu", *overrides)
     with tempfile.TemporaryDirectory() as folder:
         runner = Runner(config, seed=1, folder=Path(folder), threads=1)
         half = HalfWritten(Path(folder), pause=0.005)

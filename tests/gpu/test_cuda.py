@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from navsetup import load_nav
 from worlds import FURNITURE, TOUCHED, Worlds, first_touch, random_ctrl
 
 from navtask.nav.env import NavEnv
-from orchestrator.config import PROJECT, from_composed, register
+from orchestrator.config import compose
 from orchestrator.job import spec
 from orchestrator.job.run import run_trial
 
@@ -136,10 +135,8 @@ def test_the_same_rooms_as_on_a_cpu():
 
 
 def test_trains_and_says_so(tmp_path, capsys):
-    register()
     small = ["num_envs=64", "algorithm.iterations=4", "evaluation.every=2", "evaluation.num_rooms=32"]
-    with initialize_config_dir(str(PROJECT / "conf"), version_base="1.3"):
-        config = from_composed(compose("config", overrides=["device=cuda", *small]))
+    config = compose("device=cuda", *small)
     spec.write(spec.TrialSpec(study="test", number=0, seed=1, params={}, folder=tmp_path / "trial", config=config))
     assert run_trial(tmp_path / "trial") == 0
     assert "physics: mujoco_warp on cuda, one CUDA graph a step" in capsys.readouterr().out

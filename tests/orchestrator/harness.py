@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from hydra import compose, initialize_config_dir
 
 from orchestrator import plan
-from orchestrator.__main__ import CONF
-from orchestrator.config import Config, from_composed
+from orchestrator.config import Config, compose
 from orchestrator.driver import Driver, NoRecorder
 from orchestrator.launch.local import LocalLauncher
 from orchestrator.status import Status
@@ -32,8 +30,7 @@ SWEEP = (
 
 
 def configure(output: Path, *overrides: str) -> Config:
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return from_composed(compose("config", overrides=[*overrides, f"output_dir={output}"]))
+    return compose(*overrides, f"output_dir={output}")
 
 
 class Quiet:
@@ -95,9 +92,7 @@ def ended(pid: int) -> int:
 
 def configure_best(output: Path, study: Path) -> Config:
     """What `--config-dir <study> +best=config` composes."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        search_path = f"hydra.searchpath=[file://{study}]"
-        return from_composed(compose("config", overrides=[search_path, "+best=config", f"output_dir={output}"]))
+    return compose(f"hydra.searchpath=[file://{study}]", "+best=config", f"output_dir={output}")
 
 
 def study_trials(folder: Path) -> list[optuna.trial.FrozenTrial]:

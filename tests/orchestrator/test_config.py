@@ -35,7 +35,7 @@ def test_defaults_follow_the_device(config: Config) -> None:
 
 @pytest.mark.parametrize("device", ["auto", "cuda:0"])
 def test_a_gpu_is_used_where_there_is_one(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.config.gpu_count", lambda: 1)
+    monkeypatch.setattr("orchestrator.devices.gpu_count", lambda: 1)
     config = harness.configure(tmp_path, f"device={device}")
     assert config.device.startswith("cuda")
     assert (config.num_envs, config.policy.hidden_dims) == (4096, [256, 256])
@@ -45,10 +45,10 @@ def test_a_gpu_is_used_where_there_is_one(device: str, tmp_path: Path, monkeypat
 
 def test_physics_that_does_not_fit_the_device_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert harness.configure(tmp_path, "physics=mujoco_warp", "device=cpu").physics.backend == "mujoco_warp"
-    monkeypatch.setattr("orchestrator.config.gpu_count", lambda: 0)
+    monkeypatch.setattr("orchestrator.devices.gpu_count", lambda: 0)
     with pytest.raises(UserError, match=r"device=cuda: expected cpu: this machine has no GPU"):
         harness.configure(tmp_path, "device=cuda")
-    monkeypatch.setattr("orchestrator.config.gpu_count", lambda: 1)
+    monkeypatch.setattr("orchestrator.devices.gpu_count", lambda: 1)
     with pytest.raises(UserError, match=r"device=cuda:1: expected cuda:0 to cuda:0"):
         harness.configure(tmp_path, "device=cuda:1")
     with pytest.raises(UserError, match=r"physics\.backend=mujoco_c: expected auto or mujoco_warp on device cuda"):

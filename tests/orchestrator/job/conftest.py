@@ -4,9 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 
-from orchestrator.config import PROJECT, Config, from_composed, register
+from orchestrator.config import Config, compose
 from orchestrator.job import spec
 
 SMALL = (
@@ -26,9 +25,7 @@ def small_config() -> Callable[..., Config]:
     """The project's own config, shrunk; overrides in Hydra's grammar."""
 
     def make(*overrides: str) -> Config:
-        register()
-        with initialize_config_dir(str(PROJECT / "conf"), version_base="1.3"):
-            return from_composed(compose("config", overrides=[*SMALL, *overrides]))
+        return compose(*SMALL, *overrides)
 
     return make
 

@@ -14,7 +14,7 @@ from tensordict import TensorDict
 import navtask.numpy_policy
 from navtask.numpy_policy import ACTIVATIONS as IN_NUMPY
 from navtask.numpy_policy import NumpyPolicy
-from orchestrator.config import ACTIVATIONS, DISTRIBUTIONS
+from orchestrator.config.schema import ACTIVATIONS, DISTRIBUTIONS
 from orchestrator.job.export import export_policy
 
 OBSERVATIONS = 1000

@@ -204,6 +204,6 @@ class TestRefused:
             small_config(TWO, "algorithm.num_mini_batches=200")
 
     def test_more_processes_than_gpus(self, small_config, monkeypatch):
-        monkeypatch.setattr("orchestrator.config.gpu_count", lambda: 1)
+        monkeypatch.setattr("orchestrator.devices.gpu_count", lambda: 1)
         with pytest.raises(UserError, match=r"launcher\.nproc_per_node=2: expected at most 1, the GPUs"):
             small_config(TWO, "device=cuda")

@@ -242,7 +242,7 @@ def test_a_job_sees_its_own_gpus_of_those_that_the_driver_may_use() -> None:
 
 
 def test_a_job_of_several_processes_takes_as_many_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.config.gpu_count", lambda: 5)
+    monkeypatch.setattr("orchestrator.devices.gpu_count", lambda: 5)
     monkeypatch.setattr("orchestrator.launch.local.gpu_count", lambda: 5)
     config = LauncherConfig(jobs_per_gpu=1, threads_per_job=None, nproc_per_node=2)
     assert [slot.gpus for slot in LocalLauncher(config, "cuda", single=False)._free] == [(0, 1), (2, 3)]

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
 from PIL import Image
 
-from orchestrator.config import PROJECT, from_composed, register
+from orchestrator.config import compose
 from orchestrator.job import spec
 from orchestrator.report.__main__ import report
 from orchestrator.report.pictures import short
@@ -26,10 +25,7 @@ COLLISION = "task.rewards.collision.weight"
 
 
 def make_config(*overrides):
-    register()
-    with initialize_config_dir(str(PROJECT / "conf"), version_base="1.3"):
-        sweep = ["+sweep=reward_weights", "sweep.name=study", "device=cpu"]
-        return from_composed(compose("config", overrides=[*sweep, *overrides]))
+    return compose("+sweep=reward_weights", "sweep.name=study", "device=cpu", *overrides)
 
 
 def make_trial(folder: Path, config, number: int, state="finished", reason=None):

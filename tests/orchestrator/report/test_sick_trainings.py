@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from tensordict import TensorDict
 
 from navtask.nav.env import NavEnv
-from orchestrator.config import PROJECT, from_composed, register
+from orchestrator.config import compose
 from orchestrator.job import spec
 from orchestrator.job.curves import Curves
 from orchestrator.job.ppo import PPO
@@ -34,9 +33,7 @@ def train(tmp_path: Path) -> Train:
     """Train with overrides; what the doctor then sees, by code."""
 
     def run(*overrides: str) -> dict[str, Verdict]:
-        register()
-        with initialize_config_dir(str(PROJECT / "conf"), version_base="1.3"):
-            config = from_composed(compose("config", overrides=[*SMALL, *overrides]))
+        config = compose(*SMALL, *overrides)
         folder = tmp_path / "trial"
         spec.write(spec.TrialSpec(study="test", number=0, seed=config.seed, params={}, folder=folder, config=config))
         curves = Curves(folder)

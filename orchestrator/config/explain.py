@@ -8,7 +8,8 @@ from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from orchestrator.config import Config, SweepConfig, one_line
+from orchestrator.config.plain import one_line
+from orchestrator.config.schema import Config, SweepConfig
 from orchestrator.errors import nearest
 from orchestrator.record.fields import flatten
 

@@ -1,0 +1,72 @@
+"""Hydra's side: ``conf/`` and the command line's overrides become a Config."""
+
+from dataclasses import fields, is_dataclass, make_dataclass
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from navtask import tasks
+from orchestrator.config.plain import from_plain, one_line
+from orchestrator.config.schema import Config
+from orchestrator.config.validation import validate
+from orchestrator.devices import resolve_device
+from orchestrator.errors import UserError
+
+PROJECT = Path(__file__).resolve().parents[2]
+"""Relative output paths are taken from here, whatever the working directory."""
+
+CONF = PROJECT / "conf"
+
+
+def compose(*overrides: str) -> Config:
+    """The config under these overrides, in Hydra's grammar.
+
+    Raises UserError; and for an override that can't be composed what Hydra raises.
+    """
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        return from_composed(hydra.compose("config", overrides=list(overrides)))
+
+
+def from_composed(composed: DictConfig) -> Config:
+    """The typed, checked config of what Hydra composed; interpolations and device resolved. Raises UserError."""
+    try:
+        plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise UserError(one_line(error)) from error
+    assert isinstance(plain, dict)
+    config = from_plain({str(key): value for key, value in plain.items()})
+    validate(config)
+    return config
+
+
+def _register() -> None:
+    """Make the schema known to Hydra, and ``by_device`` to OmegaConf."""
+    store = ConfigStore.instance()
+    store.store(name="config_schema", node=Config)
+    for name in tasks.names():
+        store.store(group="task", name=f"{name}_schema", node=_composed(tasks.get(name).config))
+    OmegaConf.register_new_resolver("by_device", _by_device, replace=True)
+
+
+def _composed(config: type) -> type:
+    """A task's dataclass while Hydra composes it: OmegaConf refuses to add an entry to a mapping of dataclasses, and a
+    term that somebody registered must be addable on the command line. ``from_plain`` types the terms."""
+    hints = get_type_hints(config)
+    loose = [
+        (f.name, dict[str, Any])
+        for f in fields(config)
+        if get_origin(hints[f.name]) is dict and is_dataclass(get_args(hints[f.name])[1])
+    ]
+    return make_dataclass(f"Composed{config.__name__}", loose, bases=(config,), kw_only=True)
+
+
+def _by_device(device: str, cpu: Any, cuda: Any) -> Any:
+    """``${by_device:${device},256,4096}``: one value for a CPU, one for a GPU."""
+    return cuda if resolve_device(device).startswith("cuda") else cpu
+
+
+_register()
