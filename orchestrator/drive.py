@@ -6,12 +6,13 @@ from typing import Any
 
 from orchestrator import health, plan, terminal
 from orchestrator.config import PROJECT, Config
-from orchestrator.driver import Driver, NoRecorder
+from orchestrator.driver import Driver
 from orchestrator.provenance import provenance
 from orchestrator.record import wal
 from orchestrator.record.mlflow import Recorder
 from orchestrator.record.redact import redact
 from orchestrator.record.store import resolve_uri
+from orchestrator.recording import NoRecorder
 from orchestrator.search.base import Search, trial_folder
 from orchestrator.search.objective import summarise
 

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from orchestrator.search.base import Ended
+from orchestrator.search.objective import Judge
+
 
 @dataclass
 class View:
@@ -76,6 +79,28 @@ class Status:
     """Folder of a training that has ended -> code -> level and words of what its curves show."""
     preparing: bool = True
     stopping: bool = False
+
+    def count(self, view: View, ended: Ended, judge: Judge) -> None:
+        """Show what a trial came to; keep the best."""
+        objective, score = judge.one, ended.score
+        if score is None:
+            return
+        if objective is None:
+            view.values = score.values
+        else:
+            view.value = score.values[0]
+        broken = judge.broken(score) if ended.state == "finished" else []
+        if broken:
+            view.reason = f"breaks {', '.join(broken)}"
+        if objective is None or view.confirms or ended.state != "finished":
+            return
+        if view.number == 0:
+            self.baseline = view.value
+        number, value = self.best or (view.number, None)
+        # Of equals the first trial is the best, whichever ended first.
+        first_of_equals = score.values[0] == value and view.number < number
+        if not broken and (first_of_equals or objective.better(score.values[0], value)):
+            self.best = (view.number, score.values[0])
 
     def ended(self, confirms: bool = False) -> list[View]:
         """Trials that count as done."""

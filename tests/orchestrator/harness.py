@@ -13,8 +13,9 @@ import optuna
 
 from orchestrator import plan
 from orchestrator.config import Config, compose
-from orchestrator.driver import Driver, NoRecorder
+from orchestrator.driver import Driver
 from orchestrator.launch.local import LocalLauncher
+from orchestrator.recording import NoRecorder
 from orchestrator.status import Status
 
 PRELOAD = ("orchestrator.record.wal", "orchestrator.job.spec", "fake_jobs")

@@ -17,7 +17,7 @@ from test_run import comparable
 
 from orchestrator import plan
 from orchestrator.config import Config
-from orchestrator.driver import Driver, NoRecorder
+from orchestrator.driver import Driver
 from orchestrator.errors import UserError
 from orchestrator.job import spec
 from orchestrator.job.distributed import Processes
@@ -25,6 +25,7 @@ from orchestrator.job.run import run_trial
 from orchestrator.launch.base import JOB, Exit
 from orchestrator.launch.local import LocalLauncher
 from orchestrator.record import wal
+from orchestrator.recording import NoRecorder
 
 TWO = "launcher.nproc_per_node=2"
 SHORT = "task.episode_length=2"  # and so are the videos of them
