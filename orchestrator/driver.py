@@ -127,9 +127,10 @@ class Driver:
     def _record_ended(self, ended: Ended) -> None:
         for spec in ended.trial.runs:
             result = read_result(spec.folder) or {}
+            status, reason = str(result.get("status", ended.state)), result.get("reason") or ended.reason
             score = ended.score if len(ended.trial.runs) == 1 else self._judge.score(wal.read(spec.folder / METRICS))
             self._recording.start(spec, ended.trial)
-            self._record_end(spec, str(result.get("status", ended.state)), result.get("reason") or ended.reason, score)
+            self._record_end(spec, status, reason, score if status == "finished" else None)
 
     def _adopt(self, live: LiveTrial, spec: TrialSpec) -> None:
         """A training whose job ended under an earlier driver, which died before it had told anyone."""
@@ -340,10 +341,10 @@ class Driver:
         self._count(view, ended)
 
     def _standing(self, live: LiveTrial) -> Score | None:
-        """Of a trial that was pruned: the mean over what its seeds had reached."""
+        """Of a trial that was pruned: the mean over what its seeds had reached; None where not all were compared."""
         scores = [self._judge.score(wal.read(spec.folder / METRICS)) for spec in live.trial.runs]
         known = [score for score in scores if score is not None]
-        return mean_score(known)[0] if known else None
+        return mean_score(known)[0] if len(known) == len(scores) and not self._search.reports_runs else None
 
     def _count(self, view: View, ended: Ended) -> None:
         self.status.count(view, ended, self._judge)

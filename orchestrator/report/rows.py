@@ -58,7 +58,7 @@ def _row(ended: Ended, judge: Judge) -> Row:
     for name in names:
         each = [summarise([v for _, v in curves.get(name, ())], judge.window) for curves in evaluated]
         known = [value for value in each if value is not None]
-        if known:
+        if len(known) == len(each):  # a mean over fewer seeds would be told as one over all
             means[name] = math.fsum(known) / len(known)
     interval = None
     if judge.one is not None and len(logs) == 1 and logs[0]:

@@ -40,7 +40,7 @@ class Ended:
     state: str
     """``finished``, ``pruned`` or ``failed``."""
     score: Score | None
-    """The mean of its trainings; of a pruned one, where it stood."""
+    """The mean of its trainings; of a pruned one, where they stood. None where not all of them were trained."""
     reason: str | None = None
     spread: tuple[float, ...] = ()
     """Standard deviation of each objective between the trainings."""

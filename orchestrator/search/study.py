@@ -51,7 +51,7 @@ class StudyTrial:
     state: str
     """``running``, ``finished``, ``pruned`` or ``failed``."""
     score: Score | None
-    """Of a pruned one, where it stood."""
+    """Of a pruned one, where all its seeds together stood; None where not all of them were trained."""
     spread: tuple[float, ...]
     values: Mapping[str, Any]
     """Config path -> value; empty while the proposal is incomplete."""
@@ -165,6 +165,10 @@ class Study:
         trial = self._live.pop(number, None) or self._study_trial(number)
         if not self._ended(number):
             self._note(trial, score, reason, spread)
+            if state == "pruned" and self.reports_runs:
+                # Not by Optuna's `tell`, which would take what the last seed came to for the value of the trial.
+                self._study._storage.set_trial_state_values(trial._trial_id, TrialState.PRUNED)
+                return
         optuna_state = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}[state]
         values = list(score.values) if state == "finished" and score is not None else None
         self._study.tell(number, values, state=optuna_state, skip_if_finished=True)

@@ -134,16 +134,32 @@ def test_pruning_compares_means_over_all_seeds(tmp_path: Path) -> None:
     assert standings[1] == {step: pytest.approx(0.6) for step in range(2, 31, 2)}
 
 
+WILCOXON = "sweep.pruner={_target_: optuna.pruners.WilcoxonPruner, p_threshold: 0.2}"
+
+
 def test_the_wilcoxon_pruner_is_told_each_seed(tmp_path: Path) -> None:
     folder = tmp_path / "study"
     harness.behave(folder, all={"success": 0.9, "spread": 0.01}, _2={"success": 0.2})
-    pruner = "sweep.pruner={_target_: optuna.pruners.WilcoxonPruner, p_threshold: 0.2}"
-    assert harness.sweep(tmp_path, "sweep.n_trials=3", "sweep.seeds_per_trial=6", pruner).run() == 0
+    arguments = ("sweep.n_trials=3", "sweep.seeds_per_trial=6", WILCOXON)
+    assert harness.sweep(tmp_path, *arguments).run() == 0
     assert harness.states(folder) == "CCP"
     first, _, pruned = harness.study_trials(folder)
     assert list(first.intermediate_values) == list(range(6))
     assert len(pruned.intermediate_values) < 6
     assert "too far behind" in pruned.user_attrs["reason"]
+
+
+def test_a_trial_of_which_not_all_seeds_were_trained_has_no_score(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    harness.behave(folder, all={"success": 0.5, "spread": 0.2}, _2={"success": 0.4})
+    arguments = ("sweep.n_trials=3", "sweep.seeds_per_trial=6", WILCOXON)
+    for _ in ("searched", "given again"):
+        driver = harness.sweep(tmp_path, *arguments)
+        assert driver.run() == 0
+        view = driver.status.views["trial_0002"]
+        assert (view.state, view.value) == ("pruned", None)
+        assert driver.status.best == (0, harness.study_trials(folder)[0].value)
+    assert [trial.value is None for trial in harness.study_trials(folder)] == [False, False, True]
 
 
 PARETO = (
