@@ -22,6 +22,7 @@ import warp as wp
 
 from navtask import random
 from navtask.nav.config import RoomsConfig
+from navtask.nav.parking import park
 from navtask.nav.robot import ROBOT
 
 wp.set_module_options({"enable_backward": False})
@@ -50,10 +51,9 @@ class Course:
     clearance: float
     goal_distance: float
     tries: int
-    parking: float
 
 
-def course(config: RoomsConfig, parking: float) -> Course:
+def course(config: RoomsConfig) -> Course:
     """Pack a config for the kernel."""
     automaton = config.automaton
     assert automaton is not None
@@ -69,7 +69,6 @@ def course(config: RoomsConfig, parking: float) -> Course:
     c.clearance = ROBOT.radius + config.margin
     c.goal_distance = config.goal_distance
     c.tries = config.tries
-    c.parking = parking
     return c
 
 
@@ -223,9 +222,7 @@ def lay_boxes(
                 axis[room, count] = wp.vec2(1.0, 0.0)
             count += 1
     for slot in range(wp.min(count, slots), slots):
-        centre[room, slot] = wp.vec2(course.parking + 2.0 * float(slot), course.parking)
-        half[room, slot] = wp.vec2(0.0, 0.0)
-        axis[room, slot] = wp.vec2(1.0, 0.0)
+        park(room, slot, centre, half, axis)
     return count
 
 

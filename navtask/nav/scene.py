@@ -12,14 +12,13 @@ from navtask import random
 from navtask.kernels import Recorded
 from navtask.nav import barn
 from navtask.nav.config import RoomsConfig
+from navtask.nav.parking import APART, PARKING, park
 from navtask.nav.robot import ROBOT, ROBOT_XML
 
 wp.set_module_options({"enable_backward": False})
 
 WALL_HALF_THICKNESS = 0.05
 OBSTACLE_HALF_HEIGHT = 0.5
-# Unused obstacles wait far outside, beyond every beam, apart from each other so that they cost no contact test.
-PARKING = 100.0
 
 
 @dataclass(frozen=True)
@@ -185,9 +184,7 @@ def draw_rooms(
 
     slots = centre.shape[1]
     for slot in range(slots):
-        centre[room, slot] = wp.vec2(100.0 + 2.0 * float(slot), 100.0)
-        half[room, slot] = wp.vec2(0.0, 0.0)
-        axis[room, slot] = wp.vec2(1.0, 0.0)
+        park(room, slot, centre, half, axis)
 
     u = random.uniform4(key, random.OBSTACLES, 0)
     count = config.fewest + int(u[0] * float(config.most - config.fewest + 1))
@@ -268,9 +265,7 @@ def draw_rooms(
             a = axis[room, slot]
             near = wp.min(distance_to_slot(s, is_box, c, h, a), distance_to_slot(g, is_box, c, h, a))
             if h[0] > 0.0 and near < config.clearance:
-                centre[room, slot] = wp.vec2(100.0 + 2.0 * float(slot), 100.0)
-                half[room, slot] = wp.vec2(0.0, 0.0)
-                axis[room, slot] = wp.vec2(1.0, 0.0)
+                park(room, slot, centre, half, axis)
     u = random.uniform4(key, random.PLACES, 0)
     start[room] = wp.vec3(s[0], s[1], wp.pi * (2.0 * u[0] - 1.0))
     goal[room] = g
@@ -291,7 +286,7 @@ class RoomDrawer:
         if config.automaton is None:
             settings = [drawing(config)]
         else:
-            settings = [barn.course(config, PARKING), *barn.scratch(num, config, self._device)]
+            settings = [barn.course(config), *barn.scratch(num, config, self._device)]
         out = [rooms.centre, rooms.half, rooms.axis, rooms.start, rooms.goal, rooms.failures]
         arguments = [self._mask, self._episode, seed, stream, first_room, *settings, *out]
         self._draw = Recorded(self._device, (kernel, num, arguments))
@@ -328,7 +323,7 @@ def build_model(config: RoomsConfig, physics_dt: float) -> mujoco.MjModel:
         world.add_geom(
             name=f"obstacle_{slot}",
             type=mujoco.mjtGeom.mjGEOM_BOX if box else mujoco.mjtGeom.mjGEOM_CYLINDER,
-            pos=(PARKING + 2 * slot, PARKING, z),
+            pos=(PARKING + APART * slot, PARKING, z),
             size=(0.1, 0.1, z) if box else (0.1, z, 0),
             **passive,
         )
