@@ -34,7 +34,7 @@ from navtask import cache
 from navtask.kernels import start_warp
 from navtask.nav.config import RoomsConfig
 from navtask.nav.robot import ROBOT
-from navtask.nav.scene import Rooms, Slots, distance_to_slot
+from navtask.nav.scene import Rooms, Slots, distance_to_slot, reach_of_slot
 
 wp.set_module_options({"enable_backward": False})
 
@@ -318,11 +318,7 @@ def measure(
             c = centre[room, slot]
             a = axis[room, slot]
             is_box = slot >= cylinders
-            reach = wp.vec2(size[0], size[0])
-            if is_box:
-                reach = wp.vec2(
-                    wp.abs(a[0]) * size[0] + wp.abs(a[1]) * size[1], wp.abs(a[1]) * size[0] + wp.abs(a[0]) * size[1]
-                )
+            reach = reach_of_slot(is_box, size, a)
             low = (c - reach - wp.vec2(radius, radius) - corner) / h
             high = (c + reach + wp.vec2(radius, radius) - corner) / h
             for row in range(wp.max(int(wp.floor(low[1])), 0), wp.min(int(wp.ceil(high[1])), height - 1) + 1):

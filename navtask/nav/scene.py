@@ -146,6 +146,14 @@ def reach_along(direction: wp.vec2, half: wp.vec2, axis: wp.vec2) -> float:
 
 
 @wp.func
+def reach_of_slot(is_box: bool, half: wp.vec2, axis: wp.vec2) -> wp.vec2:
+    """How far an obstacle reaches from its centre along x and y, m."""
+    if is_box:
+        return wp.vec2(reach_along(wp.vec2(1.0, 0.0), half, axis), reach_along(wp.vec2(0.0, 1.0), half, axis))
+    return wp.vec2(half[0], half[0])
+
+
+@wp.func
 def gap_along(direction: wp.vec2, d: wp.vec2, ha: wp.vec2, aa: wp.vec2, hb: wp.vec2, ab: wp.vec2) -> float:
     """Gap between the shadows of two boxes, whose centres are ``d`` apart, on a unit direction, m."""
     return wp.abs(wp.dot(d, direction)) - reach_along(direction, ha, aa) - reach_along(direction, hb, ab)
@@ -205,11 +213,9 @@ def draw_rooms(
                     h = wp.vec2(h[0], wp.lerp(config.half_min, config.half_max, size[1]))
                     yaw = wp.pi * size[2]
                     a = wp.vec2(wp.cos(yaw), wp.sin(yaw))
-                room_x = config.half_x - config.gap - reach_along(wp.vec2(1.0, 0.0), h, a)
-                room_y = config.half_y - config.gap - reach_along(wp.vec2(0.0, 1.0), h, a)
-                if not is_box:
-                    room_x = config.half_x - config.gap - h[0]
-                    room_y = config.half_y - config.gap - h[0]
+                reach = reach_of_slot(is_box, h, a)
+                room_x = config.half_x - config.gap - reach[0]
+                room_y = config.half_y - config.gap - reach[1]
                 c = wp.vec2((2.0 * place[0] - 1.0) * room_x, (2.0 * place[1] - 1.0) * room_y)
                 free = room_x >= 0.0 and room_y >= 0.0
                 for other in range(slots):
