@@ -102,10 +102,7 @@ class Driver:
         for ended in self._search.unrecorded():
             self._record_ended(ended)
         for trial in self._search.unfinished():
-            live = self._take(trial)
-            for spec in list(live.waiting):
-                if (spec.folder / RESULT).exists():
-                    self._adopt(live, spec)
+            self._adopt(self._take(trial))
         self.status.confirmations = self._search.confirmations()
         if not self._begun and self._nothing_left():
             self.status.preparing = False  # nothing is left to do, so nobody needs a warm parent
@@ -132,16 +129,15 @@ class Driver:
             self._recording.start(spec, ended.trial)
             self._record_end(spec, status, reason, score if status == "finished" else None)
 
-    def _adopt(self, live: LiveTrial, spec: TrialSpec) -> None:
-        """A training whose job ended under an earlier driver, which died before it had told anyone."""
-        if spec not in live.waiting:
-            return  # the trial is over: another of its seeds failed
-        live.waiting.remove(spec)
-        job = Job(spec, live, None, stopped="adopted")
-        self._recording.start(spec, live.trial)
-        self._follow(job)
-        job.close()
-        self._conclude(job, Exit(0, None, ""))
+    def _adopt(self, live: LiveTrial) -> None:
+        """Trainings whose jobs ended under an earlier driver, which died before it had told anyone."""
+        over = [spec for spec in live.waiting if (spec.folder / RESULT).exists()]
+        live.waiting = [spec for spec in live.waiting if spec not in over]
+        jobs = [Job(spec, live, None, stopped="adopted") for spec in over]
+        self._jobs += jobs  # all of them first: what one came to may end the trial
+        for job in jobs:
+            self._recording.start(job.spec, live.trial)
+            self._finish(job, Exit(0, None, ""))
 
     def _nothing_left(self) -> bool:
         return (
@@ -262,10 +258,14 @@ class Driver:
         for job in list(self._jobs):
             ended = self._launcher.poll(job.handle)
             if ended is not None:
-                self._follow(job)
-                self._jobs.remove(job)
-                job.close()
-                self._conclude(job, ended)
+                self._finish(job, ended)
+
+    def _finish(self, job: Job, ended: Exit) -> None:
+        """Read the last that a job has written, and conclude it."""
+        self._follow(job)
+        self._jobs.remove(job)
+        job.close()
+        self._conclude(job, ended)
 
     def _conclude(self, job: Job, ended: Exit) -> None:
         """What became of a training, and whether its trial has ended with it."""

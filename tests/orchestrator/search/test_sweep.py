@@ -1,6 +1,7 @@
 """Sweeps on jobs that learn nothing: several seeds, confirmation, constraints and several objectives."""
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,31 @@ def test_a_trial_one_of_whose_seeds_fails_has_failed(tmp_path: Path) -> None:
     assert [r["status"] for r in results] == ["failed", "pruned", "pruned", "pruned"]  # and no more time is spent
     assert "seed 1 failed" in results[3]["reason"]
     assert not (folder / "trial_0000" / "seed_4" / "starts").exists()
+
+
+def test_a_failed_seed_leaves_the_result_of_another_that_nobody_has_told_yet(tmp_path: Path) -> None:
+    """Both jobs ended after their driver was gone."""
+    folder = tmp_path / "study"
+    harness.behave(folder, all={"seconds": 0.5})
+    config = harness.configure(tmp_path, *harness.SWEEP, "sweep.n_trials=1", "sweep.seeds_per_trial=2")
+    screen = harness.Quiet()
+    screen.on_show = lambda status: None if status.preparing or status.stopping else signal.raise_signal(signal.SIGINT)
+    assert harness.driver(config, screen).run() == 130
+    results = {
+        "seed_1": '{"status": "failed", "reason": "diverged: loss is nan"}',
+        "seed_2": '{"status": "finished", "reason": null, "train_seconds": 3.0}',
+    }
+    for seed, result in results.items():
+        (folder / "trial_0000" / seed / "result.json").write_text(result)
+    recorder = harness.Recorded()
+    assert harness.driver(config, recorder=recorder).run() == 0
+    assert (folder / "trial_0000" / "seed_2" / "result.json").read_text() == results["seed_2"]
+    assert [call[1:] for call in recorder.calls if call[0] == "end"] == [
+        ("trial_0000_seed_1", "failed"),
+        ("trial_0000_seed_2", "finished"),
+    ]
+    (trial,) = harness.study_trials(folder)
+    assert (trial.state.name, trial.user_attrs["reason"]) == ("FAIL", "diverged: loss is nan (seed 1)")
 
 
 def test_pruning_compares_means_over_all_seeds(tmp_path: Path) -> None:
