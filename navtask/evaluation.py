@@ -17,9 +17,6 @@ from navtask.contract import VecTask
 if TYPE_CHECKING:
     from navtask.replay import Replay
 
-FROZEN_SEED = 0
-"""Of every frozen set; its stream, not its seed, keeps it apart from training."""
-
 Policy = Callable[[TensorDict], torch.Tensor]
 """Observation groups, each (N, width), to actions (N, A)."""
 

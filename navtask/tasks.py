@@ -3,6 +3,7 @@
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -17,6 +18,9 @@ BUILT_IN = {"nav": "navtask.nav.task:Nav", "reach": "navtask.reach.task:Reach"}
 PLUGINS = "navtask.tasks"
 """Entry point group by which an installed package brings tasks of its own: name = "package.module:Class". A config can
 name a task, but never a module: reading a stranger's imports nothing of his."""
+
+FROZEN_SEED = 0
+"""Of every frozen set; its stream, not its seed, keeps it apart from training."""
 
 
 class TaskDefinition(ABC):
@@ -65,23 +69,23 @@ class TaskDefinition(ABC):
         backend: str = "mujoco_c",
         threads: int = 1,
         privileged: bool = False,
+        auto_reset: bool = True,
+        stream: int = 0,
         first_room: int = 0,
     ) -> "VecTask":
-        """Rooms ``first_room`` to ``first_room + num_envs - 1`` of ``seed``, to train in."""
+        """Rooms ``first_room`` to ``first_room + num_envs - 1`` of ``seed`` and ``stream``; see ``navtask.random``."""
 
     @abstractmethod
-    def make_evaluator(
-        self,
-        config: Any,
-        world: Any,
-        num_rooms: int,
-        *,
-        device: str = "cpu",
-        backend: str = "mujoco_c",
-        threads: int = 1,
-        privileged: bool = False,
-    ) -> "Evaluator":
-        """The first ``num_rooms`` frozen rooms of ``world``."""
+    def evaluator(self, env: Any) -> "Evaluator":
+        """What judges policies in the frozen rooms of ``env``."""
+
+    def make_evaluator(self, config: Any, world: Any, num_rooms: int, **settings: Any) -> "Evaluator":
+        """The first ``num_rooms`` frozen rooms of ``world``; ``settings`` are those of ``make_env``."""
+        from navtask.random import FROZEN
+
+        config = replace(config, **{self.world: world})
+        frozen = {"seed": FROZEN_SEED, "stream": FROZEN, "auto_reset": False}
+        return self.evaluator(self.make_env(config, num_envs=num_rooms, **frozen, **settings))
 
     def make_planner(self, name: str, config: Any) -> "Policy":
         """One of ``planners``, for the task's observations. Raises ConfigError when these lack what it looks at."""

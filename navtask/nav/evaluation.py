@@ -7,9 +7,7 @@ import mujoco
 import numpy as np
 import torch
 
-from navtask import random
-from navtask.evaluation import FROZEN_SEED, Evaluator
-from navtask.nav.config import NavConfig, RoomsConfig
+from navtask.evaluation import Evaluator
 from navtask.nav.env import NavEnv
 from navtask.nav.geodesic import geodesic_lengths, resolution_for
 from navtask.nav.lidar import Lidar
@@ -32,7 +30,7 @@ def hash_rooms(rooms: Rooms) -> str:
 
 
 class NavEvaluator(Evaluator):
-    """The first ``num_rooms`` frozen rooms of a kind, under the task's own physics, sensors and limits.
+    """Frozen rooms of a kind, under the task's own physics, sensors and limits.
 
     What each metric means, and its source, stands in ``navtask.nav.task``; times in s and lengths in m.
     """
@@ -40,30 +38,9 @@ class NavEvaluator(Evaluator):
     shares = frozenset({"success_rate", "collision_rate", "timeout_rate", "worst_decile_success"})
     env: NavEnv
 
-    def __init__(
-        self,
-        config: NavConfig,
-        rooms: RoomsConfig,
-        num_rooms: int,
-        *,
-        device: str,
-        backend: str,
-        threads: int,
-        privileged: bool = False,
-    ):
-        env = NavEnv(
-            replace(config, rooms=rooms),
-            num_envs=num_rooms,
-            seed=FROZEN_SEED,
-            stream=random.FROZEN,
-            device=device,
-            backend=backend,
-            threads=threads,
-            privileged=privileged,
-            auto_reset=False,
-        )
+    def __init__(self, env: NavEnv):
         super().__init__(env)
-        self._control_dt = config.control_dt
+        rooms = env.config.rooms
         self.set_hash = hash_rooms(env.rooms)
         geodesic = geodesic_lengths(env.rooms, rooms, resolution_for(rooms))
         self.geodesic = geodesic.cpu().double()
@@ -71,7 +48,7 @@ class NavEvaluator(Evaluator):
         self.unreachable_share = self.geodesic.isinf().double().mean().item()
         straight = (env.rooms.goal - env.rooms.start[:, :2]).norm(dim=-1).cpu()
         detour = geodesic.cpu() / straight
-        self._hardest = detour.argsort(descending=True, stable=True)[: max(1, round(HARDEST * num_rooms))]
+        self._hardest = detour.argsort(descending=True, stable=True)[: max(1, round(HARDEST * env.num_envs))]
 
     def configuration(self) -> torch.Tensor:  # noqa: D102
         return self.env.truth.pose
@@ -131,7 +108,7 @@ class NavEvaluator(Evaluator):
     def _measured(self, success: torch.Tensor, timeout: torch.Tensor, steps: torch.Tensor) -> dict[str, torch.Tensor]:
         shortest = self.geodesic
         best_time = shortest / ROBOT.v_max
-        time = steps.double() * self._control_dt
+        time = steps.double() * self.env.config.control_dt
         path = self._path.cpu().double()
         counts = success & shortest.isfinite()
 

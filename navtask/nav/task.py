@@ -58,11 +58,11 @@ class Nav(TaskDefinition):
 
         return NavEnv(config, **settings)
 
-    def make_evaluator(self, config: NavConfig, world: Any, num_rooms: int, **settings: Any) -> "NavEvaluator":
+    def evaluator(self, env: "NavEnv") -> "NavEvaluator":
         """See TaskDefinition."""
         from navtask.nav.evaluation import NavEvaluator
 
-        return NavEvaluator(config, world, num_rooms, **settings)
+        return NavEvaluator(env)
 
     def make_planner(self, name: str, config: NavConfig) -> "Policy":
         """See TaskDefinition."""

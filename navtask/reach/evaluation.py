@@ -1,14 +1,11 @@
 """Frozen sets of targets, and what a policy is worth on them."""
 
 import hashlib
-from dataclasses import replace
 
 import torch
 
-from navtask import random
-from navtask.evaluation import FROZEN_SEED, Evaluator
+from navtask.evaluation import Evaluator
 from navtask.reach.arm import build_model, forward_kinematics, inverse_kinematics
-from navtask.reach.config import ReachConfig, TargetsConfig
 from navtask.reach.env import ReachEnv
 from navtask.reach.targets import Targets
 from navtask.replay import Replay
@@ -24,8 +21,7 @@ def hash_targets(targets: Targets) -> str:
 
 
 class ReachEvaluator(Evaluator):
-    """The first ``num_rooms`` frozen targets of a kind, each with its start posture, under the task's own physics and
-    limits.
+    """Frozen targets of a kind, each with its start posture, under the task's own physics and limits.
 
     What each metric means, and its source, stands in ``navtask.reach.task``; times in s and lengths in m.
     """
@@ -33,31 +29,11 @@ class ReachEvaluator(Evaluator):
     shares = frozenset({"success_rate", "timeout_rate"})
     env: ReachEnv
 
-    def __init__(
-        self,
-        config: ReachConfig,
-        targets: TargetsConfig,
-        num_rooms: int,
-        *,
-        device: str = "cpu",
-        backend: str = "mujoco_c",
-        threads: int = 1,
-    ):
-        env = ReachEnv(
-            replace(config, targets=targets),
-            num_envs=num_rooms,
-            seed=FROZEN_SEED,
-            stream=random.FROZEN,
-            device=device,
-            backend=backend,
-            threads=threads,
-            auto_reset=False,
-        )
+    def __init__(self, env: ReachEnv):
         super().__init__(env)
-        self._control_dt = config.control_dt
         self.set_hash = hash_targets(env.targets)
         _, miss = inverse_kinematics(env.targets.target)
-        self.unreachable_share = (miss >= config.goal_radius).double().mean().item()
+        self.unreachable_share = (miss >= env.config.goal_radius).double().mean().item()
         self._straight = env.sensed.distance.cpu().double()
 
     def configuration(self) -> torch.Tensor:  # noqa: D102
@@ -105,7 +81,7 @@ class ReachEvaluator(Evaluator):
             "success_rate": success.double(),
             "timeout_rate": timeout.double(),
             "spl": success * self._straight / torch.maximum(path, self._straight),
-            "time_to_goal": of_successes(steps.double() * self._control_dt),
+            "time_to_goal": of_successes(steps.double() * self.env.config.control_dt),
             "path_length": of_successes(path),
             "final_distance": self.env.sensed.distance.cpu().double(),
             "effort": self._effort.cpu().double() / steps.clamp(min=1),

@@ -52,14 +52,11 @@ class Reach(TaskDefinition):
         assert not privileged, "there is no such group"
         return ReachEnv(config, **settings)
 
-    def make_evaluator(
-        self, config: ReachConfig, world: Any, num_rooms: int, *, privileged: bool = False, **settings: Any
-    ) -> "ReachEvaluator":
+    def evaluator(self, env: "ReachEnv") -> "ReachEvaluator":
         """See TaskDefinition."""
         from navtask.reach.evaluation import ReachEvaluator
 
-        assert not privileged, "there is no such group"
-        return ReachEvaluator(config, world, num_rooms, **settings)
+        return ReachEvaluator(env)
 
     def make_planner(self, name: str, config: ReachConfig) -> "Policy":
         """See TaskDefinition."""

@@ -26,7 +26,7 @@ class TestDefinition:
         config = case.config(4)
         definition = case.definition
         world = getattr(config, definition.world)
-        evaluator = definition.make_evaluator(config, world, 8, device="cpu", backend="mujoco_c", threads=1)
+        evaluator = definition.make_evaluator(config, world, 8)
         measured = evaluator.run(lambda observation: torch.zeros(8, evaluator.env.num_actions))
         assert tuple(measured) == tuple(definition.metrics)
         assert measured["success_rate"].shape == (8,)

@@ -9,9 +9,9 @@ from navsetup import load_nav, rooms_by_hand, use_rooms
 from PIL import Image
 from reachsetup import load_reach
 
-from navtask.nav.evaluation import NavEvaluator
-from navtask.reach.evaluation import ReachEvaluator
+from navtask.nav.task import Nav
 from navtask.reach.planners import ResolvedRate
+from navtask.reach.task import Reach
 from navtask.replay import COLOURS, FlatView, choose, draw_picture, make_video
 
 SIZE = 200
@@ -21,7 +21,7 @@ SIZE = 200
 def filmed():
     """Two equal rooms of a frozen set, a box to the robot's right: one robot drives to the goal, one into the box."""
     config = load_nav("open")
-    evaluator = NavEvaluator(config, config.rooms, 2, device="cpu", backend="mujoco_c", threads=1)
+    evaluator = Nav().make_evaluator(config, config.rooms, 2)
     room = rooms_by_hand(config.rooms, start=(-2, 0, 0), goal=(2, 0), boxes=[(-2, -2, 1.0, 0.3, 0.3)], num=2)
     use_rooms(evaluator.env, room)
     instants = []
@@ -119,7 +119,7 @@ class TestOutcome:
 
     def test_of_a_robot(self):
         config = load_nav("open", episode_length=3.0)
-        evaluator = NavEvaluator(config, config.rooms, 5, device="cpu", backend="mujoco_c", threads=1)
+        evaluator = Nav().make_evaluator(config, config.rooms, 5)
         rooms = rooms_by_hand(config.rooms, start=(-2, 0, 0), goal=(-1, 0), boxes=[(-2, -2, 1.0, 0.3, 0)], num=5)
         rooms.start[3, 0] = -6.0  # behind the wall
         use_rooms(evaluator.env, rooms)
@@ -130,7 +130,7 @@ class TestOutcome:
 
     def test_of_an_arm(self):
         config = load_reach()
-        evaluator, planner = ReachEvaluator(config, config.targets, 3), ResolvedRate(config)
+        evaluator, planner = Reach().make_evaluator(config, config.targets, 3), ResolvedRate(config)
 
         def policy(observation):
             return planner(observation) * torch.tensor([[1.0], [0.0], [torch.nan]])

@@ -15,10 +15,10 @@ from navtask import random
 from navtask.errors import ConfigError
 from navtask.nav.config import validate_rooms
 from navtask.nav.env import NavEnv
-from navtask.nav.evaluation import NavEvaluator
 from navtask.nav.geodesic import compute_lengths, resolution_for
 from navtask.nav.robot import ROBOT
 from navtask.nav.scene import Rooms
+from navtask.nav.task import Nav
 
 NUM = 300
 FROZEN = int(random.FROZEN)
@@ -263,8 +263,8 @@ def test_the_task_runs_in_courses_and_judges_on_them(config):
         assert torch.isfinite(extras["final_obs"]["policy"]).all()
         ended |= dones
     assert ended.float().mean() > 0.5
-    evaluator = NavEvaluator(load_nav(), config, 20, device="cpu", backend="mujoco_c", threads=1)
-    same = NavEvaluator(load_nav(), config, 20, device="cpu", backend="mujoco_c", threads=1)
+    evaluator = Nav().make_evaluator(load_nav(), config, 20)
+    same = Nav().make_evaluator(load_nav(), config, 20)
     assert evaluator.set_hash == same.set_hash
     assert evaluator.unreachable_share == 0
     assert torch.equal(evaluator.env.rooms.goal, draw(config, 20, stream=FROZEN).goal)

@@ -8,7 +8,6 @@ import torch
 from navsetup import PRESETS, load_nav, load_rooms, rooms_by_hand, use_rooms
 
 from navtask.evaluation import mean, share
-from navtask.nav.evaluation import NavEvaluator
 from navtask.nav.robot import ROBOT
 from navtask.nav.task import Nav
 
@@ -17,7 +16,7 @@ FORWARD, STILL = [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]
 
 def make_evaluator(num=4, preset="open", config=None, rooms=None):
     config = config or load_nav()
-    return NavEvaluator(config, rooms or load_rooms(preset), num, device="cpu", backend="mujoco_c", threads=1)
+    return Nav().make_evaluator(config, rooms or load_rooms(preset), num)
 
 
 def random_policy(seed=0):

@@ -11,9 +11,9 @@ from tensordict import TensorDict
 from navtask.config import ObservationTermConfig
 from navtask.errors import ConfigError
 from navtask.nav.env import NavEnv
-from navtask.nav.evaluation import NavEvaluator
 from navtask.nav.planners import PLANNERS, DynamicWindow, Reading, Straight, WindowSettings, arcs, nearest
 from navtask.nav.robot import ROBOT
+from navtask.nav.task import Nav
 
 
 def drive(env, policy, steps):
@@ -165,7 +165,7 @@ class TestDynamicWindow:
 )
 def test_on_frozen_rooms_planning_beats_driving_blind(kind, straight, window):
     config = load_nav()
-    evaluator = NavEvaluator(config, load_rooms(kind), 40, device="cpu", backend="mujoco_c", threads=1)
+    evaluator = Nav().make_evaluator(config, load_rooms(kind), 40)
     found = {name: evaluator.run(make(config))["success_rate"].mean().item() for name, make in PLANNERS.items()}
     assert 0 <= found["straight"] < straight
     assert window < found["dynamic_window"] <= 1

@@ -12,7 +12,7 @@ from reachsetup import PRESETS, load_reach, load_targets, make_reach, towards_ta
 from navtask.errors import ConfigError
 from navtask.evaluation import share
 from navtask.reach.arm import JOINTS, build_model
-from navtask.reach.evaluation import ReachEvaluator, hash_targets
+from navtask.reach.evaluation import hash_targets
 from navtask.reach.planners import ResolvedRate
 from navtask.reach.task import Reach
 
@@ -22,7 +22,7 @@ NUM = 24
 @pytest.fixture
 def evaluator():
     config = load_reach()
-    return ReachEvaluator(config, config.targets, NUM)
+    return Reach().make_evaluator(config, config.targets, NUM)
 
 
 def half_of_them(evaluator):
@@ -106,19 +106,19 @@ class TestFrozenSets:
     def test_stay_what_they_are(self, preset, expected):
         """A changed hash is a changed yardstick: results before and after can't be compared."""
         config = load_reach()
-        evaluator = ReachEvaluator(config, load_targets(preset), 1000)
+        evaluator = Reach().make_evaluator(config, load_targets(preset), 1000)
         assert evaluator.set_hash == expected
         assert evaluator.unreachable_share == 0.0
 
     def test_are_none_of_those_trained_on(self):
         config = load_reach()
-        frozen = ReachEvaluator(config, config.targets, 64).env.targets.target
+        frozen = Reach().make_evaluator(config, config.targets, 64).env.targets.target
         training = torch.cat([make_reach(num_envs=64, seed=seed).targets.target for seed in range(5)])
         assert not (training[:, None] == frozen[None]).all(-1).any()
 
     def test_a_smaller_set_is_the_beginning_of_a_larger_one(self):
         config = load_reach()
-        few, many = (ReachEvaluator(config, config.targets, num).env.targets for num in (8, 32))
+        few, many = (Reach().make_evaluator(config, config.targets, num).env.targets for num in (8, 32))
         assert torch.equal(few.target, many.target[:8])
         assert torch.equal(few.start, many.start[:8])
         assert hash_targets(few) != hash_targets(many)
@@ -127,7 +127,7 @@ class TestFrozenSets:
         """Half of a line beyond the arm's reach, which is 0.73 m from a shoulder at (0, 0, 0.2)."""
         config = load_reach()
         beyond = load_targets(centre=[0.75, 0.0, 0.2], half_size=[0.1, 0.0, 0.0])
-        assert 0.4 < ReachEvaluator(config, beyond, 256).unreachable_share < 0.6
+        assert 0.4 < Reach().make_evaluator(config, beyond, 256).unreachable_share < 0.6
 
 
 class TestResolvedRate:
@@ -135,7 +135,7 @@ class TestResolvedRate:
     def test_reaches_every_target_in_time_and_nearly_straight(self, preset):
         """So a policy that doesn't has itself to blame."""
         config = load_reach()
-        evaluator = ReachEvaluator(config, load_targets(preset), 500)
+        evaluator = Reach().make_evaluator(config, load_targets(preset), 500)
         measured = evaluator.run(ResolvedRate(config))
         assert measured["success_rate"].mean() == 1.0
         assert measured["spl"].mean() > 0.95
