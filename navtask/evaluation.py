@@ -3,9 +3,10 @@
 Frozen sets are drawn from a random stream that training never uses; a task says what is drawn and what is measured.
 """
 
+import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,16 @@ def mean(values: torch.Tensor) -> Estimate:
     return Estimate(m, m - half, m + half)
 
 
+def hash_drawn(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
+    """Tells two sets apart by what was drawn for them, by name; to 1e-4 of a metre or radian, so that it doesn't depend
+    on the last bit of a cosine."""
+    digest = hashlib.sha256()
+    for name, tensor in tensors:
+        digest.update(name.encode())
+        digest.update((tensor.double().cpu() * 1e4).round().to(torch.int64).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
 class Evaluator(ABC):
     """Evaluates policies on one frozen set, as often as one likes: every time the same rooms, one episode each.
 
@@ -61,7 +72,7 @@ class Evaluator(ABC):
     shares: frozenset[str]
     """Metrics that are 0 or 1 in a room; the others are measured on a scale."""
     set_hash: str
-    """Tells this set of rooms from any other."""
+    """Tells this set of rooms from any other; see ``hash_drawn``."""
     unreachable_share: float
     """Share of rooms whose goal can't be reached."""
 

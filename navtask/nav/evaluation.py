@@ -1,13 +1,12 @@
 """Frozen sets of rooms, and what a policy is worth on them."""
 
-import hashlib
 from dataclasses import replace
 
 import mujoco
 import numpy as np
 import torch
 
-from navtask.evaluation import Evaluator
+from navtask.evaluation import Evaluator, hash_drawn
 from navtask.nav.env import NavEnv
 from navtask.nav.geodesic import geodesic_lengths, resolution_for
 from navtask.nav.lidar import Lidar
@@ -17,16 +16,6 @@ from navtask.replay import Replay
 
 HARDEST = 0.1
 """Share of rooms that count as the worst."""
-
-
-def hash_rooms(rooms: Rooms) -> str:
-    """Tells two sets apart; to a tenth of a millimetre, so that it doesn't depend on the last bit of a cosine."""
-    digest = hashlib.sha256()
-    for name, tensor in rooms.tensors():
-        if name != "failures":
-            digest.update(name.encode())
-            digest.update((tensor.double().cpu() * 1e4).round().to(torch.int64).numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 class NavEvaluator(Evaluator):
@@ -41,7 +30,7 @@ class NavEvaluator(Evaluator):
     def __init__(self, env: NavEnv):
         super().__init__(env)
         rooms = env.config.rooms
-        self.set_hash = hash_rooms(env.rooms)
+        self.set_hash = hash_drawn((name, drawn) for name, drawn in env.rooms.tensors() if name != "failures")
         geodesic = geodesic_lengths(env.rooms, rooms, resolution_for(rooms))
         self.geodesic = geodesic.cpu().double()
         """(N,) shortest collision-free length from start to goal, m; infinite where there is none."""

@@ -1,23 +1,11 @@
 """Frozen sets of targets, and what a policy is worth on them."""
 
-import hashlib
-
 import torch
 
-from navtask.evaluation import Evaluator
+from navtask.evaluation import Evaluator, hash_drawn
 from navtask.reach.arm import build_model, forward_kinematics, inverse_kinematics
 from navtask.reach.env import ReachEnv
-from navtask.reach.targets import Targets
 from navtask.replay import Replay
-
-
-def hash_targets(targets: Targets) -> str:
-    """Tells two sets apart; to a tenth of a millimetre or milliradian, so that it doesn't depend on the last bit."""
-    digest = hashlib.sha256()
-    for name, tensor in targets.tensors().items():
-        digest.update(name.encode())
-        digest.update((tensor.double().cpu() * 1e4).round().to(torch.int64).numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 class ReachEvaluator(Evaluator):
@@ -31,7 +19,7 @@ class ReachEvaluator(Evaluator):
 
     def __init__(self, env: ReachEnv):
         super().__init__(env)
-        self.set_hash = hash_targets(env.targets)
+        self.set_hash = hash_drawn(env.targets.tensors().items())
         _, miss = inverse_kinematics(env.targets.target)
         self.unreachable_share = (miss >= env.config.goal_radius).double().mean().item()
         self._straight = env.sensed.distance.cpu().double()

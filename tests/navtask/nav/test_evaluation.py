@@ -128,6 +128,14 @@ class TestIntervals:
 
 
 class TestFrozen:
+    @pytest.mark.parametrize(
+        ("preset", "expected"),
+        [("open", "c81c1c94c46dd9f3"), ("dense", "2be5939e6976fc55"), ("barn", "c3e6b68da0afa721")],
+    )
+    def test_sets_stay_what_they_are(self, preset, expected):
+        """A changed hash is a changed yardstick: results before and after can't be compared."""
+        assert make_evaluator(100, preset).set_hash == expected
+
     @pytest.mark.parametrize("preset", PRESETS)
     def test_the_same_rooms_every_time_for_everyone(self, preset):
         first, second = make_evaluator(6, preset), make_evaluator(6, preset)
