@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from navtask.errors import ConfigError
 from navtask.replay import draw_picture, make_video
+from orchestrator.errors import as_user_error
 from orchestrator.job import spec
 from orchestrator.job.curves import Curves
 from orchestrator.job.distributed import Processes, join
@@ -46,7 +48,8 @@ def run_trial(folder: Path) -> int:
     """Train the trial of ``folder``, or go on from its last checkpoint. Returns the exit code.
 
     0 finished and 1 failed leave a ``result.json``; 130 and 143 (SIGINT, SIGTERM) leave a checkpoint to go on from.
-    Started by torchrun, several processes do this together, and the first alone writes.
+    Started by torchrun, several processes do this together, and the first alone writes. Raises UserError for what would
+    go wrong again: a term or a checkpoint that doesn't belong to this config.
     """
     trial = spec.read(folder)
     if (trial.folder / spec.RESULT).exists():
@@ -56,7 +59,10 @@ def run_trial(folder: Path) -> int:
         stack.callback(processes.close)
         if not processes.main:  # one process tells
             stack.enter_context(contextlib.redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
-        return _run(trial, processes)
+        try:
+            return _run(trial, processes)
+        except ConfigError as error:
+            raise as_user_error(error) from error
 
 
 def _run(trial: spec.TrialSpec, processes: Processes) -> int:

@@ -337,7 +337,8 @@ def _network(policy: PolicyConfig) -> dict[str, Any]:
 def _distribution(policy: PolicyConfig) -> dict[str, Any]:
     if policy.distribution == "BetaDistribution":
         return {"class_name": policy.distribution, "action_range": (-1.0, 1.0)}
-    return {"class_name": policy.distribution, "init_std": policy.init_std}
+    faster = {"GaussianDistribution": "orchestrator.job.gaussian:Gaussian"}
+    return {"class_name": faster.get(policy.distribution, policy.distribution), "init_std": policy.init_std}
 
 
 def _initialise(network: MLPModel, last_gain: float) -> None:
