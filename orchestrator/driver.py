@@ -22,7 +22,7 @@ from typing import Any
 from orchestrator.config import Config
 from orchestrator.interruption import STOP_GRACE, Interruption
 from orchestrator.job.spec import METRICS, RESULT, TrialSpec, update
-from orchestrator.launch.base import Exit, Launcher
+from orchestrator.launch.base import MISTAKE, Exit, Launcher
 from orchestrator.live import Job, LiveTrial
 from orchestrator.record import wal
 from orchestrator.record.mlflow import Recorder
@@ -277,7 +277,7 @@ class Driver:
             self._recording.interrupt(spec)
             return
         elif result is None:
-            result = self._died(job, job.reason if job.stopped == "hang" and job.reason else ended.reason)
+            result = self._died(job, ended)
             if result is None:
                 return
         score = self._judge.score(wal.read(spec.folder / METRICS))
@@ -296,13 +296,16 @@ class Driver:
         write_result(spec.folder, status, reason)
         return {"status": status, "reason": reason}
 
-    def _died(self, job: Job, reason: str) -> Mapping[str, Any] | None:
-        """A job ended without a result: it goes on from its checkpoint, unless it has too often. Raises OSError when
-        the disk is full: to try again would only fail one trial after the other."""
+    def _died(self, job: Job, ended: Exit) -> Mapping[str, Any] | None:
+        """A job ended without a result: it goes on from its checkpoint, unless it has too often, or would only meet the
+        same mistake again. Raises OSError when the disk is full: to try again would fail one trial after the other."""
+        reason = job.reason if job.stopped == "hang" and job.reason else ended.reason
         if os.strerror(errno.ENOSPC) in reason:
             raise OSError(
                 f"{job.live.trial.name}: {reason}; with space again, the same command goes on where it stopped"
             )
+        if ended.code == MISTAKE:
+            return self._write_result(job.spec, "failed", reason)
         if job.spec.attempt >= self._config.launcher.max_retries:
             attempts = job.spec.attempt + 1
             told = f"{reason} ({attempts} attempts)" if attempts > 1 else reason

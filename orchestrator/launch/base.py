@@ -11,7 +11,11 @@ from orchestrator.config import LauncherConfig
 from orchestrator.errors import UserError
 
 JOB = "orchestrator.job.run:run_trial"
-"""What a job runs: ``function(folder) -> exit code``."""
+"""What a job runs: ``function(folder) -> exit code``. It raises UserError for what would go wrong again."""
+
+
+MISTAKE = 2
+"""Exit code of a job whose function raised UserError."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,8 @@ class Exit:
     signal: int | None
     """The signal that ended it, or None."""
     reason: str
-    """For people: ``killed by SIGKILL (out of memory)``, ``exit code 1: <last line of its log>``."""
+    """For people: ``killed by SIGKILL (out of memory)``, ``exit code 1: <last line of its log>``; the words of a
+    mistake."""
 
 
 Handle = Any
@@ -41,6 +46,7 @@ class Launcher(ABC):
     * A job that finds ``result.json`` has nothing to do, and exits with 0.
     * ``poll`` returns None while the job lives, then for ever the same ``Exit``. Once it has returned one, no process
       of the job is left.
+    * What a job's UserError says is the ``reason`` of its ``Exit``, whose code is MISTAKE.
     * ``stop`` asks the job to checkpoint and end, and ends its processes by force once ``grace`` seconds are over;
       it returns at once, may be repeated with a shorter grace, and does nothing to a job that has ended.
     * When the driver dies, however it dies, its jobs are asked to end as by ``stop``.

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,9 @@ from typing import Any
 
 from orchestrator.config import LauncherConfig
 from orchestrator.devices import gpu_count
+from orchestrator.errors import UserError
 from orchestrator.job.spec import RESULT
-from orchestrator.launch.base import JOB, Exit, Launcher
+from orchestrator.launch.base import JOB, MISTAKE, Exit, Launcher
 
 PRELOAD = ("orchestrator.job.run",)
 """All that jobs need, imported once by the parent that they are forked from. Imports only: threads don't fork."""
@@ -240,6 +241,8 @@ def _describe(job: LocalJob) -> Exit:
         memory = " (out of memory)" if -code == signal.SIGKILL and _oom_kills() > job.oom_kills else ""
         return Exit(None, -code, f"killed by {name}{memory}")
     last = _last_line(job.folder / LOG)
+    if code == MISTAKE and last:
+        return Exit(code, None, last.removeprefix("error: "))
     return Exit(code, None, f"exit code {code}{f': {last}' if code and last else ''}")
 
 
@@ -273,16 +276,22 @@ def _job(entry: str, folder_name: str, slot: Slot, threads: int, processes: int,
         sys.exit(0)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(threads)
-    function = _load(entry)
-    if processes > 1:
-        from orchestrator.launch import torchrun  # brings much that a job of one process doesn't need
-
-        code = torchrun.run(function, folder, processes)
-    else:
-        code = function(folder)
+    try:
+        code = _call(_load(entry), folder, processes)
+    except UserError as error:
+        print(f"error: {error}")
+        code = MISTAKE
     os.close(lock)
     sys.stdout.flush()
     sys.exit(code)
+
+
+def _call(function: Callable[[Path], int], folder: Path, processes: int) -> int:
+    if processes == 1:
+        return function(folder)
+    from orchestrator.launch import torchrun  # brings much that a job of one process doesn't need
+
+    return torchrun.run(function, folder, processes)
 
 
 def _names(gpus: Sequence[int], visible: str | None) -> str:

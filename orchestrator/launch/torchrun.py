@@ -16,6 +16,9 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from orchestrator.errors import UserError
+from orchestrator.launch.base import MISTAKE
+
 CAUSE_FIRST = 1.0
 """Seconds that an exception waits before it ends its process. The death of one process is an exception in the others;
 the agent, which looks ten times a second, is to find the one that was the cause."""
@@ -50,19 +53,25 @@ def run(function: Callable[[Path], int], folder: Path, nproc_per_node: int) -> i
         if failure.exitcode < 0:
             print(f"process {rank} of {nproc_per_node}: killed by {signal.Signals(-failure.exitcode).name}", flush=True)
             _die_of(-failure.exitcode)
-        if not told.empty():
-            print(told.get(), flush=True)
+        while not told.empty():
+            teller, line = told.get()
+            if teller == rank:
+                print(line, flush=True)
         return failure.exitcode
     return 0
 
 
 def _process(function: Callable[[Path], int], folder: Path, told: Any) -> int:
     """What each process runs. The agent takes whoever returns for one that has succeeded, and lets it wait for all."""
+    rank = int(os.environ["RANK"])
     try:
         code = function(folder)
+    except UserError as error:
+        told.put((rank, f"error: {error}"))
+        code = MISTAKE
     except Exception as error:
         traceback.print_exc()
-        told.put(f"{type(error).__name__}: {error}")
+        told.put((rank, f"{type(error).__name__}: {error}"))
         time.sleep(CAUSE_FIRST)
         code = 1
     _end_children()

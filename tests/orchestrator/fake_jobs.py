@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from orchestrator.errors import UserError
 from orchestrator.job.spec import write_aside
 from orchestrator.record import wal
 
@@ -91,6 +92,8 @@ def _misbehave(folder: Path, what: str | None, attempt: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if what == "raise":
         raise ValueError("no such room")
+    if what == "mistake":
+        raise UserError("policy.hidden_dims=[8]: expected [16, 16], as in its checkpoint")
     if what == "hang" and attempt == 0:
         time.sleep(600)
     if what == "spawn":  # a child that outlives its parent, were it not for the group

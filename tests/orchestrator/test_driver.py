@@ -64,6 +64,20 @@ def test_a_job_that_died_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "study" / "trial_0000" / "trial.json").read_text())["attempt"] == 1
 
 
+def test_what_would_go_wrong_again_is_not_tried_again(tmp_path: Path) -> None:
+    harness.behave(tmp_path / "study", _1={"do": "mistake"})
+    driver = harness.sweep(tmp_path, "sweep.n_trials=3", screen=(screen := harness.Quiet()))
+    assert driver.run() == 0
+    assert harness.states(tmp_path / "study") == "CFC"
+    reason = "policy.hidden_dims=[8]: expected [16, 16], as in its checkpoint"
+    assert harness.study_trials(tmp_path / "study")[1].user_attrs["reason"] == reason
+    assert driver.status.views["trial_0001"].reason == reason
+    own = tmp_path / "study" / "trial_0001"
+    assert json.loads((own / "result.json").read_text()) == {"status": "failed", "reason": reason}
+    assert len((own / "starts").read_text().splitlines()) == 1
+    assert screen.notes == []
+
+
 def test_a_full_disk_fails_no_trial(tmp_path: Path) -> None:
     config = harness.configure(tmp_path, *harness.SWEEP, "sweep.n_trials=4")
     study = tmp_path / "study"

@@ -162,6 +162,13 @@ class TestTrial:
         assert result["status"] == "failed"
         assert result["reason"].startswith("diverged: ")
 
+    def test_a_mistake_is_told_and_not_what_it_does_to_the_other(self, trial, start):
+        folder = trial("mistaken", TWO)
+        config = folder / "config.yaml"
+        config.write_text(config.read_text().replace("num_envs: 16", "num_envs: 15"))
+        told = start(folder)()
+        assert told == Exit(2, None, "num_envs=15: expected a multiple of 2, the number of processes")
+
     def test_when_one_is_killed_the_job_ends_and_its_retry_goes_on_from_the_checkpoint(self, small_config, tmp_path):
         config = small_config(
             TWO, SHORT, "algorithm.iterations=20", "evaluation.every=10", "tracking.uri=null", f"output_dir={tmp_path}"

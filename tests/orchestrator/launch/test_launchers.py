@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.config import LauncherConfig
 from orchestrator.job.spec import TrialSpec, write
-from orchestrator.launch.base import Exit, Handle, Launcher, load
+from orchestrator.launch.base import MISTAKE, Exit, Handle, Launcher, load
 from orchestrator.launch.local import LocalLauncher, _names
 
 
@@ -118,6 +118,12 @@ def test_an_exception_is_told_by_its_last_line(make, trial) -> None:
     ended = outcome(launcher, launcher.start(trial(do="raise")))
     assert ended.code == 1
     assert "no such room" in ended.reason
+
+
+def test_a_mistake_is_told_in_its_own_words(make, trial) -> None:
+    launcher = make()
+    ended = outcome(launcher, launcher.start(trial(do="mistake")))
+    assert ended == Exit(MISTAKE, None, "policy.hidden_dims=[8]: expected [16, 16], as in its checkpoint")
 
 
 def test_stop_lets_a_job_checkpoint(make, trial) -> None:
