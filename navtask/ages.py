@@ -9,15 +9,13 @@ wp.set_module_options({"enable_backward": False})
 
 
 @wp.kernel
-def _draw(seed: int, stream: int, first_room: int, limit: int, ages: wp.array(dtype=wp.int64)):
+def _draw(source: random.Source, limit: int, ages: wp.array(dtype=wp.int64)):
     room = wp.tid()
-    key = random.key(seed, stream, first_room + room, 0)
-    ages[room] = wp.int64(random.uniform4(key, random.AGES, 0)[0] * float(limit))
+    ages[room] = wp.int64(random.uniform4(random.key(source, room, 0), random.AGES, 0)[0] * float(limit))
 
 
-def draw_ages(num: int, limit: int, device: torch.device, *, seed: int, stream: int, first_room: int) -> torch.Tensor:
+def draw_ages(num: int, limit: int, device: torch.device, source: random.Source) -> torch.Tensor:
     """(num,) int64, uniform on [0, limit); what a room draws depends on no other."""
     ages = torch.zeros(num, dtype=torch.int64, device=device)
-    inputs = [seed, stream, first_room, limit, wp.from_torch(ages)]
-    wp.launch(_draw, dim=num, inputs=inputs, device=str(device))
+    wp.launch(_draw, dim=num, inputs=[source, limit, wp.from_torch(ages)], device=str(device))
     return ages

@@ -14,6 +14,7 @@ import torch
 from rsl_rl.env import VecEnv
 from tensordict import TensorDict
 
+from navtask import random
 from navtask.ages import draw_ages
 from navtask.bookkeeping import Bookkeeping, count_rows, zero_rows
 from navtask.graph import Outcome, StepGraph
@@ -105,9 +106,7 @@ class VecTask(VecEnv, ABC):
         auto_reset: bool,
         device: torch.device,
         cfg: Any,
-        seed: int,
-        stream: int,
-        first_room: int,
+        source: random.Source,
     ):
         self.num_envs = num_envs
         self.num_actions = num_actions
@@ -124,7 +123,7 @@ class VecTask(VecEnv, ABC):
         """Whether each step is one captured CUDA graph. May be switched off, on CUDA; a graph goes on reading the
         tensors that it was captured with, the reward's weights among them: write into them, don't replace them."""
         self._graph: StepGraph | None = None
-        self._key = {"seed": seed, "stream": stream, "first_room": first_room}
+        self._source = source
         self.causes = ("diverged", *self.ends, "timeout")
         self._books = Bookkeeping(
             step=episode.step,
@@ -182,7 +181,7 @@ class VecTask(VecEnv, ABC):
 
     def spread_ages(self) -> None:
         """Let the first episodes be of random age, so that their time-outs don't come in one burst."""
-        self.episode_length_buf = draw_ages(self.num_envs, self.max_episode_length, self.device, **self._key)
+        self.episode_length_buf = draw_ages(self.num_envs, self.max_episode_length, self.device, self._source)
 
     def get_observations(self) -> TensorDict:
         """The current observation, fresh, by group: each (N, width)."""

@@ -32,6 +32,22 @@ vec4u = wp.types.vector(length=4, dtype=wp.uint32)
 
 
 @wp.struct
+class Source:
+    """Where the rooms of a batch draw from: room i is room ``first_room + i`` of this seed and stream."""
+
+    seed: int
+    stream: int
+    first_room: int
+
+
+def source(seed: int, stream: int = TRAINING, first_room: int = 0) -> Source:
+    """Of rooms to train in unless told otherwise."""
+    s = Source()
+    s.seed, s.stream, s.first_room = seed, stream, first_room
+    return s
+
+
+@wp.struct
 class Key:
     """Whose numbers: everything but the purpose and the index."""
 
@@ -42,12 +58,12 @@ class Key:
 
 
 @wp.func
-def key(seed: int, stream: int, room: int, episode: int) -> Key:
-    """Of one episode in one room."""
+def key(source: Source, room: int, episode: int) -> Key:
+    """Of an episode in a room of a batch."""
     k = Key()
-    k.seed = seed
-    k.stream = stream
-    k.room = room
+    k.seed = source.seed
+    k.stream = source.stream
+    k.room = source.first_room + room
     k.episode = episode
     return k
 

@@ -231,9 +231,7 @@ def draw_courses(
     # whose rooms
     mask: wp.array(dtype=wp.bool),
     episode: wp.array(dtype=wp.int32),
-    seed: int,
-    stream: int,
-    first_room: int,
+    source: random.Source,
     course: Course,
     # scratch: columns of cells
     cells: wp.array2d(dtype=wp.uint32),
@@ -251,7 +249,7 @@ def draw_courses(
     room = wp.tid()
     if not mask[room]:
         return
-    key = random.key(seed, stream, first_room + room, episode[room])
+    key = random.key(source, room, episode[room])
 
     u = random.uniform4(key, random.OBSTACLES, 0)
     fill = wp.lerp(course.fill_min, course.fill_max, u[0])

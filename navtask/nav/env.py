@@ -6,6 +6,7 @@ import torch
 import warp as wp
 from tensordict import TensorDict
 
+from navtask import random
 from navtask.binding import MirrorMap, ObservationGroups, bind_rewards, trail_length
 from navtask.contract import Episode, VecTask, refilled
 from navtask.description import Described, Shown
@@ -64,6 +65,7 @@ class NavEnv(VecTask, Described):
         start_warp()
         self.config = config
         where = torch.device(device)
+        source = random.source(seed, stream, first_room)
 
         def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
             return torch.zeros(num_envs, *shape, dtype=dtype, device=where)
@@ -89,15 +91,13 @@ class NavEnv(VecTask, Described):
             auto_reset=auto_reset,
             device=where,
             cfg=config,
-            seed=seed,
-            stream=stream,
-            first_room=first_room,
+            source=source,
         )
         self.episode: NavEpisode
 
         slots = Slots.of(config.rooms)
         self.rooms = Rooms.empty(num_envs, slots, where)
-        self._drawer = RoomDrawer(self.rooms, config.rooms, seed=seed, stream=stream, first_room=first_room)
+        self._drawer = RoomDrawer(self.rooms, config.rooms, source)
         self._geoms = GeomWriter(self.rooms, slots)
         model = build_model(config.rooms, config.physics_dt)
         self._first_geom = first_obstacle_geom(model)
@@ -110,9 +110,7 @@ class NavEnv(VecTask, Described):
             self.rooms,
             episode=self.episode.number,
             step=self.episode.step,
-            seed=seed,
-            stream=stream,
-            first_room=first_room,
+            source=source,
             threads=threads,
         )
         self.sensed = Sensed(

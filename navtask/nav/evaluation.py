@@ -6,6 +6,7 @@ import mujoco
 import numpy as np
 import torch
 
+from navtask import random
 from navtask.evaluation import Evaluator, hash_drawn
 from navtask.nav.env import NavEnv
 from navtask.nav.geodesic import geodesic_lengths, resolution_for
@@ -71,7 +72,7 @@ class NavEvaluator(Evaluator):
         same = {name: t[room].cpu().expand(num, *t.shape[1:]).contiguous() for name, t in self.env.rooms.tensors()}
         clean = replace(config.lidar, noise_std=0.0, dropout=0.0)
         nothing = torch.zeros(num, dtype=torch.int32)
-        lidar = Lidar(clean, config.rooms, Rooms(**same), episode=nothing, step=nothing.long(), seed=0)
+        lidar = Lidar(clean, config.rooms, Rooms(**same), episode=nothing, step=nothing.long(), source=random.source(0))
         lidar.scan(torch.ones(num, dtype=torch.bool), poses)
         angles = poses[:, 2:] + torch.arange(config.lidar.beams) * (2 * torch.pi / config.lidar.beams)
         directions = torch.stack([angles.cos(), angles.sin()], dim=-1)

@@ -87,9 +87,7 @@ def scan_rooms(
     # noise
     noise_std: float,
     dropout: float,
-    seed: int,
-    stream: int,
-    first_room: int,
+    source: random.Source,
     episode: wp.array(dtype=wp.int32),
     step: wp.array(dtype=wp.int64),
     # out
@@ -186,7 +184,7 @@ def scan_rooms(
     )
 
     if noise_std > 0.0 or dropout > 0.0:
-        key = random.key(seed, stream, first_room + room, episode[room])
+        key = random.key(source, room, episode[room])
         for i in range(num):
             u = random.uniform4(key, random.SCAN_NOISE, int(step[room]) * num + i)
             r = clean[room, i] + noise_std * random.normal2(u[0], u[1])[0]
@@ -215,9 +213,7 @@ class Lidar:
         *,
         episode: torch.Tensor,
         step: torch.Tensor,
-        seed: int,
-        stream: int = 0,
-        first_room: int = 0,
+        source: random.Source,
         threads: int = 1,
     ):
         num, device = len(rooms.goal), rooms.goal.device
@@ -243,9 +239,7 @@ class Lidar:
             config.max_range,
             config.noise_std,
             config.dropout,
-            seed,
-            stream,
-            first_room,
+            source,
             episode,
             step,
             self.clean,

@@ -172,9 +172,7 @@ def draw_rooms(
     # whose rooms
     mask: wp.array(dtype=wp.bool),
     episode: wp.array(dtype=wp.int32),
-    seed: int,
-    stream: int,
-    first_room: int,
+    source: random.Source,
     config: Drawing,
     # out
     centre: wp.array2d(dtype=wp.vec2),
@@ -188,7 +186,7 @@ def draw_rooms(
     room = wp.tid()
     if not mask[room]:
         return
-    key = random.key(seed, stream, first_room + room, episode[room])
+    key = random.key(source, room, episode[room])
 
     slots = centre.shape[1]
     for slot in range(slots):
@@ -280,10 +278,10 @@ def draw_rooms(
 class RoomDrawer:
     """Draws rooms into a ``Rooms``, those of a mask at a time.
 
-    A room's layout is a function of (seed, stream, room, episode) and the config alone.
+    A room's layout is a function of its key and the config alone.
     """
 
-    def __init__(self, rooms: Rooms, config: RoomsConfig, *, seed: int, stream: int = 0, first_room: int = 0):
+    def __init__(self, rooms: Rooms, config: RoomsConfig, source: random.Source):
         num, self._device = len(rooms.goal), rooms.goal.device
         self._mask = torch.zeros(num, dtype=torch.bool, device=self._device)
         self._episode = torch.zeros(num, dtype=torch.int32, device=self._device)
@@ -294,7 +292,7 @@ class RoomDrawer:
         else:
             settings = [barn.course(config), *barn.scratch(num, config, self._device)]
         out = [rooms.centre, rooms.half, rooms.axis, rooms.start, rooms.goal, rooms.failures]
-        arguments = [self._mask, self._episode, seed, stream, first_room, *settings, *out]
+        arguments = [self._mask, self._episode, source, *settings, *out]
         self._draw = Recorded(self._device, (kernel, num, arguments))
 
     def draw(self, mask: torch.Tensor, episode: torch.Tensor) -> None:

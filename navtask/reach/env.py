@@ -6,6 +6,7 @@ import torch
 import warp as wp
 from tensordict import TensorDict
 
+from navtask import random
 from navtask.binding import MirrorMap, ObservationGroups, bind_rewards
 from navtask.contract import Episode, VecTask
 from navtask.description import Described, Shown
@@ -55,6 +56,7 @@ class ReachEnv(VecTask, Described):
         start_warp()
         self.config = config
         where = torch.device(device)
+        source = random.source(seed, stream, first_room)
 
         def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
             return torch.zeros(num_envs, *shape, dtype=dtype, device=where)
@@ -77,9 +79,7 @@ class ReachEnv(VecTask, Described):
             auto_reset=auto_reset,
             device=where,
             cfg=config,
-            seed=seed,
-            stream=stream,
-            first_room=first_room,
+            source=source,
         )
         self.episode: ReachEpisode
         self.targets = Targets.empty(num_envs, where)
@@ -130,9 +130,7 @@ class ReachEnv(VecTask, Described):
         drawing = [
             self._mask,
             self.episode.number,
-            seed,
-            stream,
-            first_room,
+            source,
             wp.vec3(config.targets.centre),
             wp.vec3(config.targets.half_size),
             vec6(arm.home),

@@ -36,9 +36,7 @@ def draw_targets(
     mask: wp.array(dtype=wp.bool),
     # in
     episode: wp.array(dtype=wp.int32),
-    seed: int,
-    stream: int,
-    first_room: int,
+    source: random.Source,
     centre: wp.vec3,
     half_size: wp.vec3,
     home: vec6,
@@ -51,7 +49,7 @@ def draw_targets(
     room = wp.tid()
     if not mask[room]:
         return
-    key = random.key(seed, stream, first_room + room, episode[room])
+    key = random.key(source, room, episode[room])
     u = random.uniform4(key, random.TARGETS, 0)
     target[room] = centre + wp.cw_mul(half_size, wp.vec3(2.0 * u[0] - 1.0, 2.0 * u[1] - 1.0, 2.0 * u[2] - 1.0))
     q = home

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 import yaml
 
+from navtask import random
 from navtask.config import ObservationTermConfig, RewardTermConfig
 from navtask.nav.config import (
     AutomatonConfig,
@@ -42,7 +43,7 @@ def load_nav(preset="open", **changes):
 def draw(config, num, *, seed=0, stream=0, first_room=0, episode=0, mask=None, into=None):
     """Rooms of a kind."""
     rooms = into or Rooms.empty(num, Slots.of(config), torch.device("cpu"))
-    drawer = RoomDrawer(rooms, config, seed=seed, stream=stream, first_room=first_room)
+    drawer = RoomDrawer(rooms, config, random.source(seed, stream, first_room))
     everywhere = torch.ones(num, dtype=torch.bool)
     drawer.draw(everywhere if mask is None else mask, torch.full((num,), episode, dtype=torch.int32))
     return rooms

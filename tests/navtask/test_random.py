@@ -18,12 +18,9 @@ def run_philox(
 
 
 @wp.kernel
-def run_uniform(
-    seed: int, stream: int, room: int, episode: int, purpose: int, first: int, out: wp.array(dtype=wp.vec4)
-):
+def run_uniform(source: random.Source, room: int, episode: int, purpose: int, first: int, out: wp.array(dtype=wp.vec4)):
     i = wp.tid()
-    key = random.key(seed, stream, room, episode)
-    out[i] = random.uniform4(key, purpose, first + i)
+    out[i] = random.uniform4(random.key(source, room, episode), purpose, first + i)
 
 
 @wp.kernel
@@ -32,9 +29,9 @@ def run_normal(u: wp.array(dtype=wp.vec4), out: wp.array(dtype=wp.vec2)):
     out[i] = random.normal2(u[i][0], u[i][1])
 
 
-def uniform(num, *, seed=0, stream=0, room=0, episode=0, purpose=0, first=0):
+def uniform(num, *, seed=0, stream=0, first_room=0, room=0, episode=0, purpose=0, first=0):
     out = torch.zeros(num, 4)
-    inputs = [seed, stream, room, episode, purpose, first, wp.from_torch(out, dtype=wp.vec4)]
+    inputs = [random.source(seed, stream, first_room), room, episode, purpose, first, wp.from_torch(out, dtype=wp.vec4)]
     wp.launch(run_uniform, dim=num, inputs=inputs, device="cpu")
     return out
 
@@ -76,6 +73,7 @@ def test_every_part_of_the_key_matters(what):
 
 def test_a_number_depends_on_its_key_and_index_alone():
     assert torch.equal(uniform(10, room=7, first=90), uniform(100, room=7)[90:])
+    assert torch.equal(uniform(10, room=2, first_room=5), uniform(10, room=7))
 
 
 def test_normal_numbers():

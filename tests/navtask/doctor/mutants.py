@@ -5,6 +5,7 @@ import secrets
 import torch
 from tensordict import TensorDict
 
+from navtask import random
 from navtask.nav.env import NavEnv
 from navtask.nav.scene import RoomDrawer, Rooms, Slots
 
@@ -257,7 +258,7 @@ class OneRoomForAll(Redrawn):
 
     def __init__(self, config, *, seed, **settings):
         self._one = Rooms.empty(1, Slots.of(config.rooms), torch.device("cpu"))
-        self._first = RoomDrawer(self._one, config.rooms, seed=seed)
+        self._first = RoomDrawer(self._one, config.rooms, random.source(seed))
         super().__init__(config, seed=seed, **settings)
 
     def _draw_and_change(self, mask, episode):

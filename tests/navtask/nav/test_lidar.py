@@ -9,6 +9,7 @@ import pytest
 import torch
 from navsetup import PRESETS, clearance, draw, free_poses, load_nav, load_rooms, obstacles, rooms_by_hand
 
+from navtask import random
 from navtask.nav.lidar import Lidar
 from navtask.nav.robot import ROBOT
 from navtask.nav.scene import Rooms
@@ -17,7 +18,7 @@ ROOMS = 24
 POSES = 100
 
 
-def scan(rooms, config, poses, *, lidar=None, mask=None, step=0, episode=0, **settings):
+def scan(rooms, config, poses, *, lidar=None, mask=None, step=0, episode=0, threads=1, **source):
     """A lidar that has looked once from ``poses`` (N, 3)."""
     num = len(poses)
     scanner = Lidar(
@@ -26,8 +27,8 @@ def scan(rooms, config, poses, *, lidar=None, mask=None, step=0, episode=0, **se
         rooms,
         episode=torch.full((num,), episode, dtype=torch.int32),
         step=torch.full((num,), step, dtype=torch.int64),
-        seed=0,
-        **settings,
+        source=random.source(0, **source),
+        threads=threads,
     )
     everywhere = torch.ones(num, dtype=torch.bool)
     scanner.scan(everywhere if mask is None else mask, torch.as_tensor(poses, dtype=torch.float32))
