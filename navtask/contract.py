@@ -17,6 +17,7 @@ from tensordict import TensorDict
 from navtask import random
 from navtask.ages import draw_ages
 from navtask.bookkeeping import Bookkeeping, count_rows, zero_rows
+from navtask.config import TaskConfig
 from navtask.graph import Outcome, StepGraph
 from navtask.kernels import Recorded
 from navtask.physics.contract import Physics
@@ -96,26 +97,24 @@ class VecTask(VecEnv, ABC):
 
     def __init__(
         self,
+        config: TaskConfig,
         *,
         num_envs: int,
         num_actions: int,
-        max_episode_length: int,
         episode: Episode,
         reward: RewardSum,
-        reward_scale: float,
         auto_reset: bool,
         device: torch.device,
-        cfg: Any,
         source: random.Source,
     ):
+        self.config = self.cfg = config
         self.num_envs = num_envs
         self.num_actions = num_actions
-        self.max_episode_length = max_episode_length
+        self.max_episode_length = round(config.episode_length / config.control_dt)
         self.device = device
-        self.cfg = cfg
         self.episode = episode
         self.reward = reward
-        self.reward_scale = reward_scale
+        self.reward_scale = config.reward_scale
         self.auto_reset = auto_reset
         self.active = torch.ones(num_envs, dtype=torch.bool, device=device)
         """(N,) rooms whose episode is under way; all of them with ``auto_reset``. Live."""
@@ -129,11 +128,11 @@ class VecTask(VecEnv, ABC):
             step=episode.step,
             age=episode.age,
             reward_sums=episode.reward_sums,
-            reward_scale=reward_scale,
+            reward_scale=config.reward_scale,
             num_actions=num_actions,
             num_ends=len(self.ends),
             success=self.causes.index("success"),
-            limit=max_episode_length,
+            limit=self.max_episode_length,
         )
         self.cause = self._books.cause
         """(N, causes) bool: which of ``causes`` the last step was in each room, if any. Live."""

@@ -45,6 +45,7 @@ class NavEnv(VecTask, Described):
     Room ``i`` is room ``first_room + i`` of ``seed``: what it draws depends on nothing else.
     """
 
+    config: NavConfig
     ends = ("collision", "out_of_bounds", "success")
     action_names = ACTION_NAMES
 
@@ -63,7 +64,6 @@ class NavEnv(VecTask, Described):
         first_room: int = 0,
     ):
         start_warp()
-        self.config = config
         where = torch.device(device)
         source = random.source(seed, stream, first_room)
 
@@ -74,9 +74,9 @@ class NavEnv(VecTask, Described):
         reward = bind_rewards(TERMS.rewards, config.rewards, where)
         trail = trail_length(TERMS.rewards, config.rewards)
         super().__init__(
+            config,
             num_envs=num_envs,
             num_actions=len(ACTION_NAMES),
-            max_episode_length=round(config.episode_length / config.control_dt),
             episode=NavEpisode(
                 number=zeros(dtype=torch.int32),
                 step=zeros(dtype=torch.int64),
@@ -87,10 +87,8 @@ class NavEnv(VecTask, Described):
                 frames=zeros(config.history if config.history > 1 else 0, self._observation.width("policy")),
             ),
             reward=reward,
-            reward_scale=config.reward_scale,
             auto_reset=auto_reset,
             device=where,
-            cfg=config,
             source=source,
         )
         self.episode: NavEpisode

@@ -37,6 +37,7 @@ class ReachEnv(VecTask, Described):
     else.
     """
 
+    config: ReachConfig
     ends = ("success",)
     action_names = read_arm().joints
 
@@ -54,7 +55,6 @@ class ReachEnv(VecTask, Described):
         first_room: int = 0,
     ):
         start_warp()
-        self.config = config
         where = torch.device(device)
         source = random.source(seed, stream, first_room)
 
@@ -64,9 +64,9 @@ class ReachEnv(VecTask, Described):
         self._observation = ObservationGroups(TERMS.observations, config, num_envs)
         reward = bind_rewards(TERMS.rewards, config.rewards, where)
         super().__init__(
+            config,
             num_envs=num_envs,
             num_actions=JOINTS,
-            max_episode_length=round(config.episode_length / config.control_dt),
             episode=ReachEpisode(
                 number=zeros(dtype=torch.int32),
                 step=zeros(dtype=torch.int64),
@@ -75,10 +75,8 @@ class ReachEnv(VecTask, Described):
                 action=zeros(JOINTS),
             ),
             reward=reward,
-            reward_scale=config.reward_scale,
             auto_reset=auto_reset,
             device=where,
-            cfg=config,
             source=source,
         )
         self.episode: ReachEpisode
