@@ -388,7 +388,8 @@ class Driver:
         if done:
             finished = any(view.state == "finished" for view in self.status.views.values())
             with self._interruption.cuts_short():  # nobody waits for a server that is gone
-                self._recording.close("finished" if finished else "failed", PATIENCE, self.status.best)
+                told = self._recording.close("finished" if finished else "failed", PATIENCE, self.status.best)
+                self.status.findings = [*self.status.findings, *told]
         else:
             self._recording.close("interrupted", self._interruption.time_left)
         for spec in self._ended:  # those whose runs the server was told of only now

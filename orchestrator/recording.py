@@ -47,6 +47,9 @@ class NoRecorder:
     def name_champion(self, *_: Any, **__: Any) -> None:
         """Nothing."""
 
+    def withdraw_champion(self, *_: Any, **__: Any) -> None:
+        """Nothing."""
+
     def run_id(self, key: str) -> str | None:
         """None."""
 
@@ -134,8 +137,16 @@ class Recording:
         self._recorder.update_study(tags=findings.tags, metrics=findings.metrics, artifacts=files)
         if findings.champion is not None:
             self._recorder.name_champion(findings.champion.run.uid, self._search.name, findings.champion.why)
+        elif findings.confirmed:
+            self._recorder.withdraw_champion(self._search.name)
 
-    def close(self, state: str, patience: float, best: tuple[int, float] | None = None) -> None:
-        """Ship all within ``patience`` seconds. ``state`` of the sweep; ``best``: its best trial and objective."""
+    def close(self, state: str, patience: float, best: tuple[int, float] | None = None) -> Sequence[str]:
+        """Ship all within ``patience`` seconds. ``state`` of the sweep; ``best``: its best trial and objective.
+
+        Returns lines for people: what came of it beside what had been asked for.
+        """
         tags = {} if best is None else {"best_trial": str(best[0]), "best_objective": f"{best[1]:.6g}"}
-        self._recorder.close(cast(Outcome, state), patience, tags=tags)
+        report = self._recorder.close(cast(Outcome, state), patience, tags=tags)
+        if report is None or report.withdrawn is None:
+            return []
+        return [f"models:/{self._search.name}@champion is withdrawn: {report.withdrawn} had it, and is no winner now"]

@@ -52,6 +52,8 @@ class Report:
     """Names of the runs that MLflow doesn't have all of; the next recorder that is told of them ships the rest."""
     reason: str | None
     """Why, in one line without credentials; None when nothing is missing."""
+    withdrawn: str | None = None
+    """Name of the run that was the study's champion and no longer is."""
 
 
 class Recorder:
@@ -119,6 +121,12 @@ class Recorder:
         """Make a trial's policy the version of the registered model ``model`` that has the alias ``champion``."""
         assert self._study is not None
         self._study.update(Update(champion=Champion(self._trials[key], model, why)))
+        self._wake.set()
+
+    def withdraw_champion(self, model: str) -> None:
+        """Take the alias from the registered model ``model``, where a trial of this study has it."""
+        assert self._study is not None
+        self._study.update(Update(no_champion=model))
         self._wake.set()
 
     def start_trial(
@@ -203,7 +211,8 @@ class Recorder:
             reason = next(iter(self._set_aside.values()), None) or self._trouble or f"not done within {timeout:g} s"
             names = f"{len(unfinished)} runs are" if len(unfinished) > 1 else f"{unfinished[0]} is"
             self._tell(f"{names} not fully recorded in MLflow ({reason}); the same command again records the rest")
-        return Report(sum(run.points for run in self._order), unfinished, reason)
+        withdrawn = self._study.withdrawn if self._study is not None else None
+        return Report(sum(run.points for run in self._order), unfinished, reason, withdrawn)
 
     def _work(self) -> None:
         """Loop of the thread: sync what is due, then wait until something is asked for or due."""

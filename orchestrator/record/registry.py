@@ -3,6 +3,7 @@
 from typing import Any
 
 from orchestrator.record import model
+from orchestrator.record.store import Store
 
 ALIAS = "champion"
 
@@ -26,3 +27,18 @@ def name_champion(client: Any, run_id: str, name: str, why: str) -> None:
     if version is None:
         version = client.create_model_version(name, f"runs:/{run_id}/{model.NAME}", run_id, description=why)
     client.set_registered_model_alias(name, ALIAS, version.version)
+
+
+def withdraw_champion(store: Store, study_run_id: str, name: str) -> str | None:
+    """Take the alias from the model `name`, where a run of this study has it. Returns that run's name."""
+    from mlflow.entities import ViewType
+
+    for registered in store.client.search_registered_models(f"name='{name}'"):
+        if ALIAS not in registered.aliases:
+            continue
+        version = store.client.get_model_version(name, registered.aliases[ALIAS])
+        of_study = f"tags.`mlflow.parentRunId` = '{study_run_id}' and attributes.run_id = '{version.run_id}'"
+        for run in store.client.search_runs([store.experiment_id], of_study, run_view_type=ViewType.ALL):
+            store.client.delete_registered_model_alias(name, ALIAS)
+            return str(run.info.run_name)
+    return None

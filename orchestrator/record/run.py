@@ -64,6 +64,8 @@ class Update:
     metrics: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """Name -> step -> value, beside what a log brings."""
     champion: Champion | None = None
+    no_champion: str | None = None
+    """A registered model that none of this study's runs is the champion of, whatever was said before."""
     outcome: Outcome | None = None
     """None: the run is live."""
 
@@ -84,6 +86,8 @@ class ShippedRun:
         self.run_id: str | None = None
         self.points = 0
         """Points shipped by this process."""
+        self.withdrawn: str | None = None
+        """Name of the run of this study that is no longer the champion."""
         self._parent = parent
         self._tail = wal.Tail(log) if log else None
         self._pending: list[wal.Record] = []
@@ -177,6 +181,8 @@ class ShippedRun:
             registry.name_champion(
                 client, _known(update.champion.run.run_id), update.champion.model, update.champion.why
             )
+        if update.no_champion is not None:
+            self.withdrawn = registry.withdraw_champion(store, run_id, update.no_champion) or self.withdrawn
         if update.outcome:
             client.set_terminated(run_id, status=_STATUS[update.outcome])
             self._running = False
@@ -194,7 +200,7 @@ class ShippedRun:
             return
         for _ in range(last + 1):
             self._updates.popleft()
-        findings = [update for update in updates[:last] if update.metrics or update.champion]
+        findings = [update for update in updates[:last] if update.metrics or update.champion or update.no_champion]
         if any(fields.tags(update.tags).items() - held.items() for update in findings):
             self._updates.extendleft([updates[last], *reversed(findings)])
 

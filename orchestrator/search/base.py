@@ -64,6 +64,8 @@ class Findings:
     metrics: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """Name -> trial -> value."""
     files: Sequence[Path] = ()
+    confirmed: bool = False
+    """Whether the best were trained on fresh seeds: without a ``champion`` an earlier one is none any more."""
     champion: Champion | None = None
     again: tuple[str, str] | None = None
     """Whose config lies ready to be trained again, and by which override: ``("the winner", "+best=config")``."""

@@ -311,7 +311,7 @@ class Sweep(Search):
         if not candidates:
             self._write_best(0, "the baseline; no other trial finished within the constraints.")
             nothing = "nothing to confirm: no trial but the baseline finished within the constraints"
-            return Findings([nothing], metrics=metrics, again=("the baseline", ADD_BEST))
+            return Findings([nothing], metrics=metrics, confirmed=True, again=("the baseline", ADD_BEST))
         confirmed = confirm.judge_all(self._judge, self._fresh, ended[0], candidates, trials)
         confirm.write(self.folder / confirm.FILE, confirmed)
         self._write_best(confirmed.winner or 0, f"{confirmed.words}.")
@@ -321,7 +321,15 @@ class Sweep(Search):
         tags = {"confirmed": confirmed.winner if confirmed.winner is not None else "none", "verdict": confirmed.words}
         metrics |= confirm.metrics(confirmed)
         again = ("the winner" if champion else "the baseline", ADD_BEST)
-        return Findings(confirm.lines(confirmed), tags, metrics, [self.folder / confirm.FILE], champion, again)
+        return Findings(
+            confirm.lines(confirmed),
+            tags,
+            metrics,
+            [self.folder / confirm.FILE],
+            confirmed=True,
+            champion=champion,
+            again=again,
+        )
 
     def close(self) -> None:
         """See Search."""

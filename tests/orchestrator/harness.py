@@ -132,6 +132,9 @@ class Recorded:
     def name_champion(self, key: str, model: str, why: str) -> None:
         self.calls.append(("champion", self.names[key], model))
 
+    def withdraw_champion(self, model: str) -> None:
+        self.calls.append(("no champion", model))
+
     def run_id(self, key: str) -> str:
         return f"id of {self.names[key]}"
 

@@ -1,19 +1,14 @@
 """A study's champion in MLflow's model registry, and what the sweep's own run is told."""
 
+import harness
 import numpy as np
 import pytest
+from fake_jobs import keep_policy, luck
+from mlflow.exceptions import MlflowException
 from mlflow_fakes import client, runs
 
 from orchestrator.record.mlflow import Recorder
-
-
-def keep_policy(folder):
-    """A smallest `policy.npz`: two observations, one action."""
-    folder.mkdir()
-    arrays = {"weight_0": np.ones((1, 2), np.float32), "bias_0": np.zeros(1, np.float32)}
-    normaliser = {"mean": np.zeros(2, np.float32), "std": np.ones(2, np.float32)}
-    np.savez(folder / "policy.npz", **normaliser, **arrays, activation="elu", output="mean")
-    return folder / "policy.npz"
+from orchestrator.search.confirm import fresh_seeds
 
 
 def record(uri, tmp_path, champion):
@@ -30,7 +25,9 @@ def record(uri, tmp_path, champion):
 
 @pytest.fixture
 def policies(tmp_path):
-    return [keep_policy(tmp_path / name) for name in ("a", "b")]
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        keep_policy(tmp_path / name)
 
 
 def test_the_champion_is_a_version_with_an_alias(policies, uri, tmp_path):
@@ -86,3 +83,56 @@ def test_without_a_policy_there_is_no_champion(uri, tmp_path):
         (tmp_path / name).mkdir()
     record(uri, tmp_path, "a")
     assert list(client(uri).search_registered_models()) == []
+
+
+def test_a_study_without_a_winner_withdraws_its_own_champion_alone(policies, uri, tmp_path):
+    record(uri, tmp_path, "a")
+    for study, withdrawn in (("another-uid", None), ("study-uid", "a")):
+        assert client(uri).get_model_version_by_alias("weights", "champion").run_id == runs(uri)["a"].info.run_id
+        recorder = Recorder(uri, "nav")
+        recorder.start_study(study, "weights")
+        recorder.update_study(tags={"confirmed": "none"}, metrics={"Confirm/difference": {7: 0.25}})
+        recorder.withdraw_champion("weights")
+        report = recorder.close("finished", 60)
+        assert (report.unfinished, report.withdrawn) == ((), withdrawn)
+    with pytest.raises(MlflowException, match="alias champion not found"):
+        client(uri).get_model_version_by_alias("weights", "champion")
+    assert len(client(uri).search_model_versions("name='weights'")) == 1  # it is still there to be looked at
+
+
+def test_where_there_is_no_champion_none_is_withdrawn(uri):
+    recorder = Recorder(uri, "nav")
+    recorder.start_study("study-uid", "weights")
+    recorder.withdraw_champion("weights")
+    report = recorder.close("finished", 60)
+    assert (report.unfinished, report.withdrawn) == ((), None)
+    assert list(client(uri).search_registered_models()) == []
+
+
+def test_a_longer_study_that_names_no_winner_any_more_says_what_it_has_withdrawn(uri, tmp_path):
+    seeds = fresh_seeds(1, [1], 2)
+    lucks = [luck(seed) for seed in seeds]
+    # Half an interval of two seeds is t times half of what lies between them: 0.07 for t = 12.7, where trial 1 alone is
+    # compared, and 0.14 for t = 25.5 beside trial 2. The difference itself is 0.1.
+    spread = 2 * (0.1 / 18) / abs(lucks[0] - lucks[1])
+    harness.behave(
+        tmp_path / "study",
+        all={"success": 0.5},
+        _1={"success": 0.6},
+        _2={"success": 0.7},
+        confirm={"policy": True},
+        confirm_1={"success": 0.6 - spread * sum(lucks) / 2, "spread": spread},
+        confirm_2={"success": 0.5},
+    )
+    told = []
+    for trials, champions in ((2, 1), (3, 0)):
+        more = (f"sweep.n_trials={trials}", "confirm.top_k=1", "confirm.seeds=2")
+        driver = harness.driver(harness.configure(tmp_path, *harness.SWEEP, *more), recorder=Recorder(uri, "nav"))
+        assert driver.run() == 0
+        told.append(driver.status.findings)
+        (model,) = client(uri).search_registered_models()
+        assert len(model.aliases) == champions
+    assert told[0][0].startswith("better than the baseline: trial 1, by ")
+    assert told[1][0].startswith("nothing better than the baseline was shown")
+    best = max(seeds, key=luck)
+    assert told[1][-1] == f"models:/study@champion is withdrawn: confirm_0001_seed_{best} had it, and is no winner now"
