@@ -165,11 +165,6 @@ class Recorder:
                 (folder / UNRECORDED).touch()
         self._wake.set()
 
-    def tag_trial(self, key: int | str, tags: Mapping[str, Any], artifacts: Sequence[Path] = ()) -> None:
-        """Add tags and files to a live trial."""
-        self._trials[key].update(Update(tags=tags, artifacts=tuple(artifacts)))
-        self._wake.set()
-
     def end_trial(
         self,
         key: int | str,

@@ -400,7 +400,7 @@ def test_nothing_that_the_driver_calls_waits(recorder, tmp_path):
     r = recorder()
     r.start_study("s", "study")
     r.start_trial(0, tmp_path / "t", "u", config=CONFIG)
-    r.tag_trial(0, {"a": 1})
+    r.update_study(tags={"a": 1})
     r.end_trial(0, "finished")
     assert time.monotonic() - start < 0.1
     r.close("finished", 0)

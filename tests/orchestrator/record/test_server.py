@@ -123,7 +123,7 @@ def test_a_server_in_trouble(recorder, server, proxy, tmp_path, lines, mode):
     proxy.mode = mode
     write(folder, range(4, 250))
     start = time.monotonic()
-    r.tag_trial(0, {"during": "trouble"})
+    r.update_study(tags={"during": "trouble"})
     r.start_trial(1, tmp_path / "t1", "u1", config={"a": 2})
     assert time.monotonic() - start < 0.1
     time.sleep(2.0)
@@ -134,7 +134,7 @@ def test_a_server_in_trouble(recorder, server, proxy, tmp_path, lines, mode):
     assert r.close("finished", 30).unfinished == ()
     found = runs(server.uri, f"trouble {mode}")
     assert {uid: run.info.status for uid, run in found.items()} == {"s": "FINISHED", "u": "FINISHED", "u1": "FAILED"}
-    assert found["u"].data.tags["during"] == "trouble"
+    assert found["s"].data.tags["during"] == "trouble"
     assert found["u1"].data.params == {"a": "2"}
     assert_shipped_once(server.uri, found["u"].info.run_id, folder)
     if mode == "slow":
@@ -223,7 +223,7 @@ def test_credentials_are_used_and_never_shown(recorder, server, proxy, tmp_path,
     )
     wait_for(lambda: r.run_id(0) and held(server.uri, r.run_id(0)))
     proxy.mode = "500"
-    r.tag_trial(0, {"x": 1})
+    r.start_trial(1, tmp_path / "t1", "u1")
     wait_for(lambda: lines)
     proxy.http.shutdown()
     proxy.http.server_close()
