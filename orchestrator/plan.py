@@ -7,7 +7,8 @@ from pathlib import Path
 from orchestrator.config import PROJECT, Config, world_of
 from orchestrator.errors import UserError, nearest
 from orchestrator.job.spec import RESULT, read
-from orchestrator.launch import base as launch
+from orchestrator.launch.base import Launcher
+from orchestrator.launch.loading import load
 from orchestrator.record.redact import redact
 from orchestrator.record.store import check_uri
 from orchestrator.search import objective, study
@@ -22,7 +23,7 @@ class Plan:
     """A config that can be run."""
 
     config: Config
-    launcher: type[launch.Launcher]
+    launcher: type[Launcher]
     space: Space | None
     """None: a single run."""
     search: Search
@@ -32,24 +33,24 @@ def make(config: Config) -> Plan:
     """Check everything that can be checked without starting anything. Raises UserError; nothing on disk changes."""
     if config.tracking.uri is not None:
         check_uri(config.tracking.uri)
-    launcher = launch.load(config.launcher)
     objective.check_require(config)
     output = PROJECT / config.output_dir
+    space: Space | None = None
+    search: SingleRun | Sweep
     if config.sweep is None:
-        single = SingleRun(config, output / config.experiment_name)
-        single.check()
-        return Plan(config, launcher, None, single)
-    space = _check_sweep(config, output)
-    sweep = Sweep(config, space, output / config.sweep.name)
-    sweep.check()
-    return Plan(config, launcher, space, sweep)
+        search = SingleRun(config, output / config.experiment_name)
+    else:
+        space = _check_sweep(config, output)
+        search = Sweep(config, space, output / config.sweep.name)
+    search.check()
+    return Plan(config, load(config.launcher), space, search)
 
 
 def _check_sweep(config: Config, output: Path) -> Space:
     sweep = config.sweep
     assert sweep is not None
-    study.check(sweep)
     space = build(config)
+    study.check(sweep, space)
     objective.check(config, space.moves_rewards)
     if sweep.warm_start is not None and not (output / sweep.warm_start / DATABASE).exists():
         known = [path.parent.name for path in output.glob(f"*/{DATABASE}")]
@@ -59,7 +60,7 @@ def _check_sweep(config: Config, output: Path) -> Space:
     return space
 
 
-def describe(plan: Plan, launcher: launch.Launcher) -> list[str]:
+def describe(plan: Plan, launcher: Launcher) -> list[str]:
     """What ``dry_run`` prints: what would be run, where, and for how long."""
     config, folder = plan.config, plan.search.folder
     trials = "1 training" if plan.space is None else f"{plan.search.total} trials"
@@ -88,7 +89,7 @@ def describe(plan: Plan, launcher: launch.Launcher) -> list[str]:
     return lines
 
 
-def _how_long(plan: Plan, launcher: launch.Launcher) -> str:
+def _how_long(plan: Plan, launcher: Launcher) -> str:
     """From trainings of the same size that lie in the folder; nobody can know otherwise."""
     seconds = []
     for folder in sorted(file.parent for file in plan.search.folder.rglob(RESULT))[-20:]:

@@ -1,6 +1,5 @@
 """The contract of launchers."""
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config import LauncherConfig
-from orchestrator.errors import UserError
 
 JOB = "orchestrator.job.run:run_trial"
 """What a job runs: ``function(folder) -> exit code``. It raises UserError for what would go wrong again."""
@@ -87,17 +85,3 @@ class Launcher(ABC):
     @abstractmethod
     def close(self) -> None:
         """End all jobs at once."""
-
-
-def load(config: LauncherConfig) -> type[Launcher]:
-    """The launcher's class. Raises UserError."""
-    module, _, name = config.class_name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"launcher.class_name={config.class_name}: expected pkg.mod:Class ({error})") from error
-    if not (isinstance(found, type) and issubclass(found, Launcher)):
-        raise UserError(
-            f"launcher.class_name={config.class_name}: expected a subclass of {Launcher.__module__}.Launcher"
-        )
-    return found

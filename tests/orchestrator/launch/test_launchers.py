@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.config import LauncherConfig
 from orchestrator.job.spec import TrialSpec, write
-from orchestrator.launch.base import MISTAKE, Exit, Handle, Launcher, load
+from orchestrator.launch.base import MISTAKE, Exit, Handle, Launcher
 from orchestrator.launch.local import LocalLauncher, _names
 
 
@@ -252,14 +252,6 @@ def test_a_job_of_several_processes_takes_as_many_gpus(monkeypatch: pytest.Monke
     monkeypatch.setattr("orchestrator.launch.local.gpu_count", lambda: 5)
     config = LauncherConfig(jobs_per_gpu=1, threads_per_job=None, nproc_per_node=2)
     assert [slot.gpus for slot in LocalLauncher(config, "cuda", single=False)._free] == [(0, 1), (2, 3)]
-
-
-def test_a_class_that_is_no_launcher_is_refused() -> None:
-    from orchestrator.errors import UserError
-
-    for name in ("orchestrator.launch.local:Nope", "nowhere:Launcher", "pathlib:Path", "nonsense"):
-        with pytest.raises(UserError, match=r"launcher\.class_name"):
-            load(LauncherConfig(class_name=name))
 
 
 def test_what_goes_wrong_in_preparing_is_told() -> None:
