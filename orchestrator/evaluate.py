@@ -21,14 +21,12 @@ import json
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml  # type: ignore[import-untyped]
 from tensordict import TensorDict
 
 from navtask import tasks
@@ -38,11 +36,10 @@ from navtask.physics import resolve_backend
 from navtask.tasks import TaskDefinition
 from orchestrator import command
 from orchestrator.command import Arguments
-from orchestrator.config import Config, compose, from_plain, task_of
+from orchestrator.config import Config, compose, task_of
 from orchestrator.errors import UserError, nearest
 from orchestrator.job import checkpoint, spec
-from orchestrator.record.redact import redact
-from orchestrator.record.store import open_client
+from orchestrator.record.reading import open_run
 
 KEYS = ("run", "policy", "set", "rooms", "task", "device", "tracking.uri")
 MOST_ROOMS = 100_000
@@ -114,31 +111,22 @@ def _of_mlflow(run_id: str, uri: str) -> Contestant:
     from navtask.numpy_policy import NumpyPolicy
     from orchestrator.record.model import NAME
 
-    client = open_client(uri)
-    try:
-        run = client.get_run(run_id)
-    except Exception as error:  # MLflow, SQLAlchemy and requests each have their own
-        raise UserError(f"run={run_id}: neither a folder nor a run in {redact(uri)}") from error
-    title = f"run={run_id}: '{run.info.run_name}'"
-    with tempfile.TemporaryDirectory() as folder:
+    run = open_run(run_id, uri)
+    config = run.config()
+    with run.artifact(f"{NAME}/artifacts/policy.npz") as file:
+        if file is None:
+            raise UserError(f"run={run_id}: '{run.name}' keeps no policy: a training that did not finish?")
         try:
-            config = from_plain(
-                spec.from_yaml(Path(client.download_artifacts(run_id, spec.CONFIG, folder)).read_text())
-            )
-            policy = NumpyPolicy(client.download_artifacts(run_id, f"{NAME}/artifacts/policy.npz", folder))
-        except yaml.YAMLError as error:
-            raise UserError(f"{title} has a damaged {spec.CONFIG}: {str(error).splitlines()[0]}") from error
-        except UserError:
-            raise
-        except Exception as error:
-            raise UserError(f"{title} keeps no policy: a sweep, or a training that did not finish?") from error
+            policy = NumpyPolicy(file)
+        except Exception as error:  # NumPy raises whatever the damage leads to
+            raise UserError(f"run={run_id}: the policy of '{run.name}' is damaged ({type(error).__name__})") from error
 
     def act(observation: TensorDict) -> torch.Tensor:
         # The actor sees its groups side by side, in the config's order.
         seen = torch.cat([observation[group] for group in config.policy.obs_groups["actor"]], -1)
         return torch.from_numpy(policy(seen.cpu().numpy())).to(seen.device)
 
-    return Contestant(f"{run.info.run_name} ({run_id[:8]})", config, lambda evaluator: act)
+    return Contestant(f"{run.name} ({run_id[:8]})", config, lambda evaluator: act)
 
 
 def find_planner(name: str, config: Config) -> Contestant:

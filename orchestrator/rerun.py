@@ -11,32 +11,25 @@ Exit codes: 0 equal, or within the interval; 1 not, or the training failed; 2 a 
 
 import math
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
-
 from orchestrator import command
 from orchestrator.command import Arguments
-from orchestrator.config import PROJECT, Config, LauncherConfig, from_plain, validate
+from orchestrator.config import PROJECT, Config, LauncherConfig, validate
 from orchestrator.drive import drive
 from orchestrator.errors import UserError
-from orchestrator.job.spec import CONFIG, METRICS, from_yaml, read
+from orchestrator.job.spec import METRICS, from_yaml, read
 from orchestrator.provenance import provenance
 from orchestrator.record import wal
-from orchestrator.record.redact import redact
-from orchestrator.record.store import open_client
+from orchestrator.record.reading import Curves, open_run
 from orchestrator.search.base import trial_folder
 from orchestrator.search.objective import SUCCESS
 
 KEYS = ("run", "tracking.uri", "output_dir")
 CODE = ("git.commit", "git.dirty", "lock.hash", "version.")
-
-Curves = Mapping[str, Mapping[int, float]]
-"""Metric -> step -> value."""
 
 
 @dataclass(frozen=True)
@@ -51,28 +44,9 @@ class Original:
 
 def load(run_id: str, uri: str) -> Original:
     """A run as MLflow has it. Raises UserError where there is none, or none that could be trained again."""
-    from mlflow.exceptions import MlflowException
-
-    client = open_client(uri)
-    try:
-        run = client.get_run(run_id)
-    except MlflowException as error:
-        raise UserError(f"run={run_id}: no such run in {redact(uri)}") from error
-    with tempfile.TemporaryDirectory() as folder:
-        if CONFIG not in {file.path for file in client.list_artifacts(run_id)}:
-            raise UserError(f"run={run_id}: '{run.info.run_name}' has no {CONFIG}: a sweep? take one of its trials")
-        text = Path(client.download_artifacts(run_id, CONFIG, folder)).read_text()
-    try:
-        config = from_plain(from_yaml(text))
-    except yaml.YAMLError as error:
-        raise UserError(f"run={run_id}: its {CONFIG} is damaged: {str(error).splitlines()[0]}") from error
-    curves = {
-        name: {point.step: point.value for point in client.get_metric_history(run_id, name)}
-        for name in run.data.metrics
-    }
-    seed = int(run.data.tags.get("seed", config.seed))
+    run = open_run(run_id, uri)
     # One training, whatever the config says of a search: that could name code of a stranger's.
-    return Original(run.info.run_name, replace(config, seed=seed, sweep=None), curves, run.data.tags)
+    return Original(run.name, replace(run.config(), sweep=None), run.curves(), run.tags)
 
 
 def differences(first: Curves, second: Curves) -> list[tuple[str, int]]:

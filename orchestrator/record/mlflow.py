@@ -7,7 +7,6 @@ database) it tries again later; nothing it meets reaches the driver but one line
 
 import contextlib
 import gc
-import sqlite3
 import sys
 import threading
 import time
@@ -18,7 +17,7 @@ from typing import Any
 
 from orchestrator.record.redact import redact
 from orchestrator.record.run import Champion, Outcome, ShippedRun, Update
-from orchestrator.record.store import Store
+from orchestrator.record.store import Store, one_line
 
 SHIP_EVERY = 5.0
 """Seconds between two batches of a run: at four iterations a second and 45 metrics an iteration, just under the 1,000
@@ -252,8 +251,8 @@ class Recorder:
                             self._order.remove(run)
                             self._order.append(run)
                     raise
-                self._set_aside[run.uid] = _one_line(error)
-                self._tell(f"MLflow refuses {run.name}, which is no longer recorded: {_one_line(error)}")
+                self._set_aside[run.uid] = one_line(error)
+                self._tell(f"MLflow refuses {run.name}, which is no longer recorded: {one_line(error)}")
             self._unmark(run)
             next_ship[run.uid] = time.monotonic() + (self._ship_every if run.points else _FIRST_LOOK)
         if self._trouble is not None:
@@ -268,7 +267,7 @@ class Recorder:
 
     def _failed(self, error: Exception) -> None:
         first = self._trouble is None
-        self._trouble = _one_line(error)
+        self._trouble = one_line(error)
         self._failures += 1
         if first:
             self._tell(f"MLflow at {self._uri} takes no records ({self._trouble}): training goes on, they follow later")
@@ -305,18 +304,3 @@ def _no_collection() -> Any:
     finally:
         if enabled:
             gc.enable()
-
-
-def _one_line(error: BaseException) -> str:
-    """Return an error in one line, without credentials and not longer than a screen is wide.
-
-    The libraries wrap what happened in several layers of text: where the system said something, that is it.
-    """
-    said: BaseException | None = error
-    while (
-        said is not None and not (isinstance(said, OSError) and said.strerror) and not isinstance(said, sqlite3.Error)
-    ):
-        said = said.__cause__ or said.__context__
-    text = redact(str(said or error)).strip() or type(error).__name__
-    line = text.splitlines()[0]
-    return line if len(line) <= 160 else f"{line[:159]}…"

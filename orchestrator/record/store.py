@@ -8,6 +8,7 @@ import importlib.util
 import logging
 import os
 import re
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,10 +69,6 @@ class Store:
 
     def __init__(self, uri: str, experiment: str) -> None:
         """Open; may take seconds, and raises what MLflow raises when the store can't be reached."""
-        _prepare_environment()
-        from mlflow import MlflowClient
-
-        _quiet()
         artifacts = None
         if uri.startswith("sqlite:///"):
             database = Path(uri.removeprefix("sqlite:///"))
@@ -79,7 +76,7 @@ class Store:
                 if not database.exists():
                     _migrate_aside(database)
             artifacts = (database.parent / quote(experiment, safe=" ")).as_uri()
-        self.client: Any = MlflowClient(tracking_uri=uri)
+        self.client: Any = connect(uri)
         self.experiment_id = self._experiment(experiment, artifacts)
 
     def _experiment(self, name: str, artifacts: str | None) -> str:
@@ -97,16 +94,32 @@ class Store:
         return str(found.experiment_id)
 
 
-def open_client(uri: str) -> Any:
-    """An MLflow client to read from a store that is there. Raises UserError; makes no store, and no experiment."""
-    check_uri(uri)
-    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
-        raise UserError(f"tracking.uri={uri}: no such file")
+def connect(uri: str) -> Any:
+    """An MLflow client. It asks once and gives up soon: whoever waits has a patience of their own."""
     _prepare_environment()
     from mlflow import MlflowClient
 
     _quiet()
+    if not uri.startswith(_SERVERS):
+        from mlflow.store.db import utils
+
+        utils.MAX_RETRY_COUNT = 1  # not ten times, in 100 s; there is no switch for it
     return MlflowClient(tracking_uri=uri)
+
+
+def one_line(error: BaseException) -> str:
+    """An error of MLflow's in one line, without credentials and not longer than a screen is wide.
+
+    The libraries wrap what happened in several layers of text: where the system said something, that is it.
+    """
+    said: BaseException | None = error
+    while (
+        said is not None and not (isinstance(said, OSError) and said.strerror) and not isinstance(said, sqlite3.Error)
+    ):
+        said = said.__cause__ or said.__context__
+    text = redact(str(said or error)).strip() or type(error).__name__
+    line = text.splitlines()[0]
+    return line if len(line) <= 160 else f"{line[:159]}…"
 
 
 def _check_sqlite_path(shown: str, uri: str) -> None:
@@ -150,8 +163,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _migrate_aside(database: Path) -> None:
+    _prepare_environment()
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
+    _quiet()
     aside = database.with_name(f"{database.name}.new")
     aside.unlink(missing_ok=True)
     store = SqlAlchemyStore(f"sqlite:///{aside}", str(database.parent))

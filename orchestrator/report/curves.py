@@ -144,22 +144,14 @@ def from_events(path: Path) -> RunCurves:
 
 def from_mlflow(run_id: str, uri: str) -> RunCurves:
     """Of a run in MLflow. Raises UserError when there is no such run, or no such store."""
-    from orchestrator.record.store import open_client
+    from orchestrator.record.reading import open_run
 
-    client = open_client(uri)
-    try:
-        run = client.get_run(run_id)
-        points = [
-            (name, point.step, point.value)
-            for name in run.data.metrics
-            for point in client.get_metric_history(run_id, name)
-        ]
-    except Exception as error:  # MLflow, SQLAlchemy and requests each have their own
-        raise UserError(f"run={run_id}: MLflow gives no such run: {str(error).strip().splitlines()[0]}") from error
+    run = open_run(run_id, uri)
+    points = [(name, step, value) for name, curve in run.curves().items() for step, value in curve.items()]
     if not points:
         raise UserError(f"run={run_id}: the run has no metrics (of a sweep, its trials have)")
-    settings = {name: _scalar(value) for name, value in run.data.params.items()}
-    return gather(points, settings, run.data.tags.get("failure_reason"))
+    settings = {name: _scalar(value) for name, value in run.params.items()}
+    return gather(points, settings, run.tags.get("failure_reason"))
 
 
 def find(source: str, uri: str) -> RunCurves:

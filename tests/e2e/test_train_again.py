@@ -45,7 +45,8 @@ def test_equal_bit_for_bit_or_said_not_to_be(recorded: tuple[MlflowClient, str],
     (rerun,) = client.search_runs([client.get_run(run_id).info.experiment_id], f"tags.rerun_of = '{run_id}'")
     assert rerun.info.status == "FINISHED"
 
-    client.set_tag(run_id, "seed", "6")  # as if it had been another
+    config.write_text(config.read_text().replace("seed: 5\n", "seed: 6\n"))  # as if it had been another
+    client.log_artifact(run_id, str(config))
     client.set_tag(run_id, "version.torch", "1.0")
     other = again(run_id)
     assert "not equal from iteration 1 on" in other.stdout
@@ -54,4 +55,4 @@ def test_equal_bit_for_bit_or_said_not_to_be(recorded: tuple[MlflowClient, str],
     nowhere = again("0" * 32)
     assert nowhere.returncode == 2
     assert nowhere.stderr.count("\n") == 1
-    assert "no such run" in nowhere.stderr
+    assert "neither a folder nor a run in sqlite:///" in nowhere.stderr
