@@ -13,14 +13,11 @@ from typing import Any
 import hydra
 from hydra import initialize_config_dir
 from omegaconf import DictConfig
-from optuna.exceptions import OptunaError
-from sqlalchemy.exc import SQLAlchemyError
 
-from orchestrator.command import EXPECTED, say
+from orchestrator.command import say, tell
 from orchestrator.config import CONF, from_composed
 from orchestrator.config.explain import composition_error
 from orchestrator.drive import drive
-from orchestrator.errors import UserError
 
 
 def main(**launcher_options: Any) -> int:
@@ -45,15 +42,7 @@ def main(**launcher_options: Any) -> int:
         except Exception as error:
             say(_explained(error))
             return 2
-    if isinstance(raised, UserError):
-        say(raised)
-        return 2
-    if isinstance(raised, (*EXPECTED, OptunaError, SQLAlchemyError)):
-        say(raised)
-        return 1
-    if raised is not None:
-        raise raised
-    return code
+    return code if raised is None else tell(raised)
 
 
 def _explained(error: Exception) -> str:

@@ -9,9 +9,6 @@ from orchestrator.job.spec import from_yaml
 from orchestrator.record.redact import redact
 from orchestrator.record.store import check_uri, resolve_uri
 
-EXPECTED = (OSError, RuntimeError)
-"""What can go wrong without anybody's mistake: a full disk, a database that is locked, no fork server."""
-
 
 class Arguments:
     """``key=value`` arguments and ``--flags`` of a command line. Raises UserError for any that isn't known."""
@@ -77,12 +74,23 @@ def run(
         return command(arguments)
     except KeyboardInterrupt:
         return 130
-    except UserError as error:
+    except Exception as error:
+        return tell(error)
+
+
+def tell(error: Exception) -> int:
+    """Say what went wrong, in one line; returns the exit code. Raises an error that nobody has reckoned with."""
+    if isinstance(error, UserError):
         say(error)
         return 2
-    except EXPECTED as error:
-        say(error)
-        return 1
+    from optuna.exceptions import OptunaError  # not every command has imported them
+    from sqlalchemy.exc import SQLAlchemyError
+
+    # A full disk, no fork server, a database that is locked or damaged: it may be nobody's mistake.
+    if not isinstance(error, OSError | RuntimeError | OptunaError | SQLAlchemyError):
+        raise error
+    say(error)
+    return 1
 
 
 def say(error: object) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Config, task_of, world_of
+from orchestrator.errors import UserError
 from orchestrator.job.spec import write_aside
 from orchestrator.provenance import provenance
 from orchestrator.report import pictures
@@ -207,6 +208,9 @@ def _shown(value: Any) -> str:
 def _read(path: Path) -> Mapping[str, Any] | None:
     if not path.exists():
         return None
-    read = json.loads(path.read_text())
+    try:
+        read = json.loads(path.read_text())
+    except ValueError as error:
+        raise UserError(f"{path}: damaged: {error}") from error
     assert isinstance(read, dict)
     return read

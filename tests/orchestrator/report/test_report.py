@@ -7,10 +7,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import harness
 import numpy as np
 import pytest
 from PIL import Image
 
+from orchestrator import command
 from orchestrator.config import compose
 from orchestrator.job import spec
 from orchestrator.report.__main__ import report
@@ -158,3 +160,22 @@ def test_mistakes(tmp_path):
     for arguments, told in (([], "study=<name"), (["study=nowhere"], "no such study"), (["stdy=x"], "'study'")):
         with pytest.raises(UserError, match=told):
             report(arguments)
+
+
+@pytest.mark.parametrize(
+    ("file", "damaged", "code", "told"),
+    [
+        ("study.yaml", "a: b: c", 2, "study.yaml: damaged: "),
+        ("study.db", "no database at all " * 100, 1, "file is not a database"),
+        ("confirm.json", "{", 2, "confirm.json: damaged: "),
+    ],
+)
+def test_a_damaged_study_costs_one_line(tmp_path, capsys, file, damaged, code, told):
+    assert harness.sweep(tmp_path, "sweep.n_trials=1").run() == 0
+    (tmp_path / "study" / file).write_text(damaged)
+    capsys.readouterr()
+    assert command.run(report, "", [f"study={tmp_path / 'study'}"]) == code
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("error: ")
+    assert told in err
