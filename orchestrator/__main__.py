@@ -3,11 +3,13 @@
 Exit codes: 0 done, 1 failed, 2 the user's mistake, 130 / 143 interrupted.
 """
 
+import argparse
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -46,7 +48,12 @@ def main(**launcher_options: Any) -> int:
 
 
 def _explained(error: Exception) -> str:
-    overrides = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--config-dir", "-cd", type=Path)
+    own, arguments = parser.parse_known_args()
+    overrides = [argument for argument in arguments if not argument.startswith("-")]
+    if own.config_dir is not None:  # what is chosen from there isn't known here
+        overrides = [o for o in overrides if not (own.config_dir / o.lstrip("+").partition("=")[0]).is_dir()]
     with initialize_config_dir(str(CONF), version_base="1.3"):  # names that exist are asked of the config itself
         return composition_error(error, overrides)
 

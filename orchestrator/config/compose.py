@@ -10,7 +10,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from navtask import tasks
-from orchestrator.config.plain import from_plain, one_line
+from orchestrator.config.explain import one_line
+from orchestrator.config.plain import from_plain
 from orchestrator.config.schema import Config
 from orchestrator.config.validation import validate
 from orchestrator.devices import resolve_device

@@ -196,7 +196,7 @@ class SweepConfig:
     """``pkg.mod.function(trial, params) -> {config path: value}``: a conditional part of the space."""
     sampler: dict[str, Any] = field(default_factory=lambda: {"_target_": "optuna.samplers.TPESampler"})
     """Any sampler of Optuna, by ``_target_``."""
-    pruner: Any = None
+    pruner: Any = None  # a mapping or null; OmegaConf can't put a mapping where one is null, unless the type is open
     """Any pruner of Optuna, by ``_target_``; null lets every trial run to its end. The baseline is never stopped.
 
     With several seeds a trial stands where the mean of all its seeds does, at each evaluation that all have reached;

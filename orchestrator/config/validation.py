@@ -12,7 +12,7 @@ from navtask.physics import BACKENDS, resolve_backend
 from orchestrator import devices
 from orchestrator.config import schema
 from orchestrator.config.schema import Config, SweepConfig, task_of
-from orchestrator.errors import UserError, as_user_error, nearest
+from orchestrator.errors import UserError, as_user_error, did_you_mean, nearest, shown
 
 
 def validate(config: Config) -> None:
@@ -50,7 +50,7 @@ class Rule:
 
     def hint(self, value: object) -> str:
         """The nearest of the choices, where there are any."""
-        return nearest(value, self.choices) if self.choices and value else ""
+        return did_you_mean(value, self.choices)
 
 
 def _one_of(*choices: str) -> Rule:
@@ -126,7 +126,7 @@ def _value(config: Config, key: str) -> Any:
 
 def _check(condition: bool, key: str, value: object, expected: str, hint: str = "") -> None:
     if not condition:
-        raise UserError(f"{key}={value}: expected {expected}{hint}")
+        raise UserError(f"{key}={shown(value)}: expected {expected}{hint}")
 
 
 # -- values together --------------------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def _validate_search(config: Config) -> None:
 def _validate_objectives(sweep: SweepConfig) -> None:
     several = sweep.objectives
     if sweep.objective is None:
-        _check(len(several) > 1, "sweep.objective", "null", "a metric, or two or more in sweep.objectives")
+        _check(len(several) > 1, "sweep.objective", None, "a metric, or two or more in sweep.objectives")
     else:
         others = ", ".join(several)
         _check(not several, "sweep.objective", sweep.objective, f"null beside sweep.objectives: {others}")

@@ -144,7 +144,7 @@ def check(config: Config, moves_rewards: bool) -> None:
 
 def _check_metric(config: Config, key: str, metric: str, moves_rewards: bool) -> None:
     known = known_metrics(config)
-    if moves_rewards and not metric.startswith("Eval"):
+    if moves_rewards and "/" in metric and not metric.startswith("Eval"):
         raise UserError(
             f"{key}: measured in training, on the very rewards that this sweep changes, so a trial would win by being "
             "paid more; take a metric of the frozen evaluation, such as Eval/success_rate"

@@ -17,8 +17,7 @@ import importlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -27,11 +26,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser, create_
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSweep
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from orchestrator.config import Config, to_plain, validate
-from orchestrator.config.plain import one_line
+from orchestrator.config import Config, from_plain, to_plain, validate
 from orchestrator.errors import UserError, nearest
 from orchestrator.record.fields import flatten
 
@@ -332,21 +329,15 @@ def _check_point(config: Config, space: Space, point: Mapping[str, Any], key: st
 
 def apply(config: Config, values: Mapping[str, Any]) -> Config:
     """A copy of the config with these values set, checked. Raises UserError for an unknown path or impossible value."""
-    without_sweep = copy(config)
-    without_sweep.sweep = None
-    node = OmegaConf.structured(without_sweep)
+    plain = to_plain(replace(config, sweep=None))
     for path, value in values.items():
-        parent, _, _ = path.rpartition(".")
-        if OmegaConf.select(node, path, default=_ABSENT) is _ABSENT:
-            raise UserError(f"{path}: the config has no such value (in {parent or 'config'})")
-        try:
-            OmegaConf.update(node, path, value)
-        except OmegaConfBaseException as error:
-            raise UserError(one_line(error)) from error
-    changed = OmegaConf.to_object(node)
-    assert isinstance(changed, Config)
+        node = plain
+        *parents, name = path.split(".")
+        for parent in parents:
+            node = node[parent] if isinstance(node.get(parent), dict) else {}
+        if name not in node:
+            raise UserError(f"{path}: the config has no such value")
+        node[name] = value
+    changed = from_plain(plain)
     validate(changed)
     return changed
-
-
-_ABSENT = object()

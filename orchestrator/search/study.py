@@ -13,7 +13,8 @@ import importlib
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from optuna.samplers import BaseSampler, PartialFixedSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from orchestrator.config import SweepConfig
-from orchestrator.errors import UserError, nearest
+from orchestrator.errors import UserError, nearest, shown
 from orchestrator.search.objective import Judge, Score
 from orchestrator.search.space import Space
 
@@ -245,10 +246,22 @@ def best_points(database: Path, name: str, space: Space, top: int) -> list[dict[
     return points[:top]
 
 
-def check(sweep: SweepConfig) -> None:
-    """Raise UserError when sampler or pruner can't be built."""
-    build_sampler(sweep, 0, 0)
-    build_pruner(sweep)
+def check(sweep: SweepConfig, space: Space) -> None:
+    """Raise UserError when sampler or pruner can't be built, or fail at their work: many look at settings only then."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    directions: list[Any] = [o.direction for o in sweep.objectives.values()] or [sweep.direction]
+    sampler, pruner = build_sampler(sweep, 0, 0), build_pruner(sweep)
+    study = optuna.create_study(sampler=sampler, pruner=pruner, directions=directions)  # in memory
+    for _ in range(2):
+        with _refusing(sweep.sampler, "sweep.sampler"):
+            trial = study.ask()
+            space.suggest(trial, whole=False)
+        if sweep.pruner is not None:
+            with _refusing(sweep.pruner, "sweep.pruner"):
+                trial.report(0.0, step=1)
+                trial.should_prune()
+        with _refusing(sweep.sampler, "sweep.sampler"):
+            study.tell(trial, [0.0] * len(directions))
 
 
 def build_sampler(sweep: SweepConfig, seed: int, number: int) -> BaseSampler:
@@ -289,6 +302,10 @@ def derive_seed(seed: int, number: int) -> int:
 
 
 def _build(described: Mapping[str, Any], key: str, extra: Callable[[Callable[..., Any]], dict[str, Any]]) -> Any:
+    if not isinstance(described, Mapping) or "_target_" not in described:
+        raise UserError(
+            f"{key}={shown(described)}: expected a mapping with _target_, a class of optuna.{key.rpartition('.')[2]}s"
+        )
     _check_targets(described, key)
     target = described["_target_"]
     try:
@@ -298,26 +315,36 @@ def _build(described: Mapping[str, Any], key: str, extra: Callable[[Callable[...
         module = optuna.samplers if "sampler" in key else optuna.pruners
         known = [f"{module.__name__}.{name}" for name in module.__all__]
         raise UserError(f"{key}._target_={target}: no such class in Optuna{nearest(target, known)}") from error
+    settings = inspect.signature(cls).parameters
+    for name, value in described.items():
+        if name != "_target_" and name not in settings:
+            raise UserError(f"{key}.{name}={shown(value)}: {cls.__name__} has no such setting{nearest(name, settings)}")
+    with _refusing(described, key):
+        return instantiate(dict(described) | extra(cls), _convert_="all")
+
+
+@contextmanager
+def _refusing(described: Mapping[str, Any], key: str) -> Iterator[None]:
+    """Whatever a class of Optuna raises over its settings becomes a UserError."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # tells a user nothing
-            return instantiate(dict(described) | extra(cls), _convert_="all")
+            yield
     except Exception as error:
-        cause = error.__cause__ or error
-        raise UserError(
-            f"{key}: {target.rpartition('.')[2]} refuses its settings: {str(cause).splitlines()[0]}"
-        ) from error
+        name, cause = described["_target_"].rpartition(".")[2], error.__cause__ or error
+        first = (str(cause) or type(cause).__name__).splitlines()[0]
+        raise UserError(f"{key}={shown(described)}: {name} refuses its settings: {first}") from error
 
 
 def _check_targets(node: Any, key: str) -> None:
     """Refuse any ``_target_``, however deep, that is not on the allow-list."""
     if isinstance(node, Mapping):
         if "_target_" in node and not str(node["_target_"]).startswith(ALLOWED):
-            raise UserError(f"{key}._target_={node['_target_']}: expected a class of optuna.samplers or optuna.pruners")
+            raise UserError(
+                f"{key}._target_={shown(node['_target_'])}: expected a class of optuna.samplers or optuna.pruners"
+            )
         for name, value in node.items():
             _check_targets(value, f"{key}.{name}")
     elif isinstance(node, list):
         for index, value in enumerate(node):
             _check_targets(value, f"{key}[{index}]")
-    if "." not in key.removeprefix("sweep.") and (not isinstance(node, Mapping) or "_target_" not in node):
-        raise UserError(f"{key}: expected a _target_, such as optuna.samplers.TPESampler")

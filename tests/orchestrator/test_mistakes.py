@@ -21,7 +21,7 @@ MISTAKES = {
     "unknown group": (["tusk=nav"], ["tusk", "did you mean 'task'?"]),
     "unknown config dir": (["--config-dir", "/nowhere"], ["/nowhere"]),
     "typo in a key": (["algorithm.learning_rat=1"], ["algorithm.learning_rat=1", "'algorithm.learning_rate'?"]),
-    "typo with a plus": (["+algorithm.learning_rat=1"], ["algorithm.learning_rat", "'algorithm.learning_rate'?"]),
+    "typo with a plus": (["+algorithm.learning_rat=1"], ["algorithm.learning_rat", "'learning_rate'?"]),
     "typo at the top": (["+sed=1"], ["sed", "did you mean 'seed'?"]),
     "wrong type": (["seed=abc"], ["seed=abc", "whole number"]),
     "wrong type of a flag": (["dry_run=perhaps"], ["dry_run=perhaps", "true or false"]),
@@ -200,6 +200,67 @@ def test_one_line_exit_code_2_and_nothing_on_disk(name: str, cli: Cli, tmp_path:
         assert text in err
     assert out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+WRONG_TYPES = (
+    ["task=3"],
+    ["task=[1,2]"],
+    ["+task={a: 1}"],
+    ["task.name=null"],
+    ["task.rooms.size={a: 1}"],
+    ["task.rooms.automaton={a: 1}"],
+    ["+task.rewards.goal={a: 1}"],
+    ["task.rewards.near_obstacle.params.safe_dist=abc"],
+    ["physics=null"],
+    ["physics.backend=[1,2]"],
+    ["algorithm.gamma=1,2"],
+    ["algorithm.rnd={a: 1}"],
+    ["algorithm/rnd=3"],
+    ["policy.hidden_dims={a: 1}"],
+    ["+evaluation.frozen.x=3"],
+    ["evaluation.frozen.open={a: 1}"],
+    ["evaluation.frozen.barn.half_size={a: 1}"],
+    ["evaluation.further_sets=open"],
+    ["launcher.max_retries=null"],
+    ["+launcher.max_retries=2"],
+    ["tracking=null"],
+    ["confirm=null"],
+    ["require=3"],
+    ["sweep={a: 1}"],
+    ["+sweep=null"],
+    [SWEEP, "sweep.sampler=[1,2]"],
+    [SWEEP, "sweep.sampler.n_startup_trials=abc"],
+    [SWEEP, "sweep.pruner=3"],
+    [SWEEP, "sweep.enqueue={a: 1}"],
+    [SWEEP, "+sweep.constraints.x=3"],
+    ["+sweep=pareto", "+sweep.objectives.x=null"],
+)
+
+
+@pytest.mark.parametrize("arguments", WRONG_TYPES, ids=lambda arguments: arguments[-1])
+def test_a_value_of_the_wrong_type_is_told_with_its_key(arguments: list[str], cli: Cli, tmp_path: Path) -> None:
+    code, out, err = cli(*arguments, f"output_dir={tmp_path / 'out'}")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert arguments[-1].lstrip("+").partition("=")[0].rpartition(".")[2] in err
+    assert not any(
+        inner in err for inner in ("NoneType", "Config'", "DictConfig", "Error merging", "subclass", "Dict[")
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_wrong_in_a_file_is_told_with_its_name(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for text, told in (
+        ("seed: [1, 2]", "mine/odd.yaml: seed=[1, 2]: expected a whole number"),
+        ("algorithm: {learning_rat: 1}", "mine/odd.yaml: the config has no 'algorithm.learning_rat'; did you mean"),
+        ("seed: [", "mine/odd.yaml, line 3: not YAML"),
+    ):
+        (tmp_path / "mine" / "odd.yaml").write_text(f"# @package _global_\n{text}\n")
+        code, _, err = cli("--config-dir", str(tmp_path), "+mine=odd")
+        assert (code, err.count("\n")) == (2, 1)
+        assert told in err
 
 
 def test_a_password_is_not_repeated(cli: Cli) -> None:
