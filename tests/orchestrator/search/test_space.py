@@ -131,6 +131,12 @@ def test_every_default_sweep_has_the_baseline_inside(tmp_path) -> None:
         assert [d.path for d in space.dimensions if not d.contains(today[d.path])] == []
 
 
+def test_no_trial_of_the_default_sweep_of_ppo_speeds_up_towards_its_end(tmp_path) -> None:
+    config = harness.configure(tmp_path, "+sweep=ppo")
+    start, end = (dimension(config, f"algorithm.{name}").distribution for name in ("desired_kl", "desired_kl_end"))
+    assert end.high <= start.low
+
+
 def test_values_are_set_typed_and_checked(config: Config) -> None:
     changed = apply(
         config, {"algorithm.num_learning_epochs": 3, "policy.hidden_dims": [8], "task.rewards.goal.weight": 2}
