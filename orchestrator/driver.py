@@ -30,6 +30,7 @@ from orchestrator.recording import PATIENCE, NoRecorder, Recording
 from orchestrator.report import diagnosis
 from orchestrator.report.diagnosis import DIAGNOSIS
 from orchestrator.search.base import Ended, Search, Trial, ended_by_runs, read_result, write_result
+from orchestrator.search.best import ADD_BEST
 from orchestrator.search.objective import SUCCESS, Judge, Score, mean_score
 from orchestrator.status import Screen, Status, View
 
@@ -271,7 +272,7 @@ class Driver:
         """What became of a training, and whether its trial has ended with it."""
         spec, live, result = job.spec, job.live, read_result(job.spec.folder)
         if result is None and job.stopped == "prune":
-            result = self._write_result(spec, "pruned", job.reason or "")
+            result = write_result(spec.folder, "pruned", job.reason or "")
         elif result is None and job.stopped == "interrupt":
             live.view.state = "interrupted"
             self._recording.interrupt(spec)
@@ -292,10 +293,6 @@ class Driver:
         if not live.waiting and not any(other.live is live for other in self._jobs):
             self._end(live)
 
-    def _write_result(self, spec: TrialSpec, status: str, reason: str) -> Mapping[str, Any]:
-        write_result(spec.folder, status, reason)
-        return {"status": status, "reason": reason}
-
     def _died(self, job: Job, ended: Exit) -> Mapping[str, Any] | None:
         """A job ended without a result: it goes on from its checkpoint, unless it has too often, or would only meet the
         same mistake again. Raises OSError when the disk is full: to try again would fail one trial after the other."""
@@ -305,11 +302,11 @@ class Driver:
                 f"{job.live.trial.name}: {reason}; with space again, the same command goes on where it stopped"
             )
         if ended.code == MISTAKE:
-            return self._write_result(job.spec, "failed", reason)
+            return write_result(job.spec.folder, "failed", reason)
         if job.spec.attempt >= self._config.launcher.max_retries:
             attempts = job.spec.attempt + 1
             told = f"{reason} ({attempts} attempts)" if attempts > 1 else reason
-            return self._write_result(job.spec, "failed", told)
+            return write_result(job.spec.folder, "failed", told)
         self._screen.note(f"{job.live.trial.name}: {reason}; going on from its last checkpoint")
         spec = replace(job.spec, attempt=job.spec.attempt + 1)
         update(spec)
@@ -352,7 +349,7 @@ class Driver:
     def _count(self, view: View, ended: Ended) -> None:
         self.status.count(view, ended, self._judge)
         if self.status.best is not None and self._config.confirm.top_k == 0:
-            self.status.again = ("the best", "+best=config")
+            self.status.again = ("the best", ADD_BEST)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

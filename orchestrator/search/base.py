@@ -184,6 +184,8 @@ def evaluation_set(run: TrialSpec) -> str | None:
     return str(hashed)
 
 
-def write_result(folder: Path, status: str, reason: str) -> None:
+def write_result(folder: Path, status: str, reason: str) -> Mapping[str, Any]:
     """Say how a trial ended whose job could not: pruned, or dead too often."""
-    write_aside(folder / RESULT, json.dumps({"status": status, "reason": reason}) + "\n")
+    result = {"status": status, "reason": reason}
+    write_aside(folder / RESULT, json.dumps(result) + "\n")
+    return result

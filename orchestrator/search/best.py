@@ -8,7 +8,7 @@ from orchestrator.job.spec import TrialSpec, as_yaml, write_aside
 NOT_OF_THE_TRIAL = ("sweep", "confirm", "launcher", "tracking", "output_dir", "doctor", "dry_run", "require")
 """Parts of the config that belong to whoever runs it; but in how many processes it learns is the trial's."""
 
-BEST = Path("best") / "config.yaml"
+BEST, ADD_BEST = Path("best") / "config.yaml", "+best=config"
 """``python -m orchestrator --config-dir <study> +best=config`` trains it again."""
 
 

@@ -34,8 +34,6 @@ from orchestrator.search.study import Study, StudyTrial, best_points
 
 STUDY, DATABASE, LOCK = "study.yaml", "study.db", "lock"
 
-ADD_BEST = "+best=config"
-
 MAY_DIFFER = ("launcher.", "tracking.", "confirm.", "doctor", "dry_run", "output_dir")
 """What a study may be gone on with otherwise than it was begun; ``sweep.n_trials`` may grow as well."""
 
@@ -286,7 +284,7 @@ class Sweep(Search):
         if self._top_k == 0 or not scored:
             self._keep_best()
             unconfirmed = "one search, one set of seeds: a difference within the noise of the seed is none"
-            again = ("the best", ADD_BEST) if self._best() is not None else None
+            again = ("the best", best.ADD_BEST) if self._best() is not None else None
             return Findings([unconfirmed], metrics=metrics, again=again)
         return self._conclude_confirmation(trials, metrics)
 
@@ -311,7 +309,7 @@ class Sweep(Search):
         if not candidates:
             self._write_best(0, "the baseline; no other trial finished within the constraints.")
             nothing = "nothing to confirm: no trial but the baseline finished within the constraints"
-            return Findings([nothing], metrics=metrics, confirmed=True, again=("the baseline", ADD_BEST))
+            return Findings([nothing], metrics=metrics, confirmed=True, again=("the baseline", best.ADD_BEST))
         confirmed = confirm.judge_all(self._judge, self._fresh, ended[0], candidates, trials)
         confirm.write(self.folder / confirm.FILE, confirmed)
         self._write_best(confirmed.winner or 0, f"{confirmed.words}.")
@@ -320,7 +318,7 @@ class Sweep(Search):
             champion = Champion(confirm.champion(self._judge, ended[confirmed.winner]), confirmed.words)
         tags = {"confirmed": confirmed.winner if confirmed.winner is not None else "none", "verdict": confirmed.words}
         metrics |= confirm.metrics(confirmed)
-        again = ("the winner" if champion else "the baseline", ADD_BEST)
+        again = ("the winner" if champion else "the baseline", best.ADD_BEST)
         return Findings(
             confirm.lines(confirmed),
             tags,

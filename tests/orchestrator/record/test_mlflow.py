@@ -394,6 +394,14 @@ def test_a_locked_database_is_waited_for(recorder, uri, database, tmp_path, monk
     assert_shipped_once(uri, again.run_id(0), folder)
 
 
+def test_a_file_that_is_no_database_is_told_at_once(recorder, database, lines):
+    """MLflow would try ten times, for 100 s, before it says anything."""
+    database.write_bytes(b"no database " * 1000)
+    recorder().start_study("s", "study")
+    wait_for(lambda: lines)
+    assert "takes no records (file is not a database): training goes on" in lines[0]
+
+
 def test_nothing_that_the_driver_calls_waits(recorder, tmp_path):
     """Each call takes a note and returns, also while the thread opens the store."""
     start = time.monotonic()
