@@ -11,7 +11,7 @@ from orchestrator.launch.base import Launcher
 from orchestrator.launch.loading import load
 from orchestrator.record.redact import redact
 from orchestrator.record.store import check_uri
-from orchestrator.search import objective, study
+from orchestrator.search import objective, samplers
 from orchestrator.search.base import Search, read_result
 from orchestrator.search.single import SingleRun
 from orchestrator.search.space import Space, build
@@ -50,7 +50,7 @@ def _check_sweep(config: Config, output: Path) -> Space:
     sweep = config.sweep
     assert sweep is not None
     space = build(config)
-    study.check(sweep, space)
+    samplers.check(sweep, space)
     objective.check(config, space.moves_rewards)
     if sweep.warm_start is not None and not (output / sweep.warm_start / DATABASE).exists():
         known = [path.parent.name for path in output.glob(f"*/{DATABASE}")]
