@@ -163,7 +163,7 @@ def _verdict(confirmed: Mapping[str, Any] | None, described: Mapping[str, Any] |
 def _seeds(confirmed: Mapping[str, Any]) -> str:
     return (
         f"Trained again with seeds {', '.join(map(str, confirmed['seeds']))}, which the search never saw; baseline and "
-        f"candidates share them, and the rooms. All intervals hold together with {confirmed['confidence']:.0%}."
+        f"candidates share them, and the rooms. All intervals hold together with {100 * confirmed['confidence']:.0f} %."
     )
 
 

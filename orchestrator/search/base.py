@@ -1,6 +1,7 @@
 """What the driver asks for trials: a sweep's study, or the one trial of a single run."""
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -137,6 +138,12 @@ def trial_folder(folder: Path, number: int) -> Path:
     return folder / f"trial_{number:04d}"
 
 
+def trial_numbers(folder: Path) -> set[int]:
+    """Of the trials that live in a folder, or whose configs do."""
+    named = (re.fullmatch(r"trial_(\d+)(\.yaml)?", path.name) for path in folder.glob("trial_*"))
+    return {int(found[1]) for found in named if found is not None}
+
+
 def run_folders(folder: Path, seeds: Sequence[int]) -> list[Path]:
     """Where a trial's trainings live: one alone in the trial's own folder, several in one each."""
     return [folder] if len(seeds) == 1 else [folder / f"seed_{seed}" for seed in seeds]
@@ -189,3 +196,10 @@ def write_result(folder: Path, status: str, reason: str) -> Mapping[str, Any]:
     result = {"status": status, "reason": reason}
     write_aside(folder / RESULT, json.dumps(result) + "\n")
     return result
+
+
+def keep(file: Path, text: str) -> None:
+    """Write a file, and the folder that it is in, unless it says this already."""
+    if not file.exists() or file.read_text() != text:
+        file.parent.mkdir(exist_ok=True)
+        write_aside(file, text)

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from orchestrator.config import to_plain
-from orchestrator.job.spec import TrialSpec, as_yaml, write_aside
+from orchestrator.job.spec import TrialSpec, as_yaml
+from orchestrator.search.base import keep
 
 NOT_OF_THE_TRIAL = ("sweep", "confirm", "launcher", "tracking", "output_dir", "doctor", "dry_run", "require")
 """Parts of the config that belong to whoever runs it; but in how many processes it learns is the trial's."""
@@ -17,6 +18,4 @@ def write(file: Path, spec: TrialSpec, told: str) -> None:
     plain = {key: part for key, part in to_plain(spec.config).items() if key not in NOT_OF_THE_TRIAL}
     plain["launcher"] = {"nproc_per_node": spec.config.launcher.nproc_per_node}
     text = f"# @package _global_\n# Trial {spec.number} of study '{spec.study}': {told}\n{as_yaml(plain)}"
-    if not file.exists() or file.read_text() != text:
-        file.parent.mkdir(exist_ok=True)
-        write_aside(file, text)
+    keep(file, text)

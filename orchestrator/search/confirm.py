@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from orchestrator.job.spec import METRICS, ROOMS, TrialSpec, write_aside
+from orchestrator.job.spec import METRICS, ROOMS, TrialSpec
 from orchestrator.record import wal
 from orchestrator.search import compare
-from orchestrator.search.base import Ended, evaluation_set
+from orchestrator.search.base import Ended, evaluation_set, keep
 from orchestrator.search.objective import Judge, Objective
 from orchestrator.search.study import StudyTrial
 
@@ -129,10 +129,8 @@ def _compare(judge: Judge, baseline: Ended, candidate: Ended, searched: float | 
 
 
 def write(file: Path, confirmed: Confirmed) -> None:
-    """Write ``confirm.json``, where it says something new."""
-    text = json.dumps(asdict(confirmed), indent=1) + "\n"
-    if not file.exists() or file.read_text() != text:
-        write_aside(file, text)
+    """Write ``confirm.json``."""
+    keep(file, json.dumps(asdict(confirmed), indent=1) + "\n")
 
 
 def champion(judge: Judge, winner: Ended) -> TrialSpec:
@@ -167,12 +165,11 @@ def _in_words(objective: Objective, comparisons: Sequence[Comparison], best: Com
     many = f" for all {len(comparisons)} compared" if len(comparisons) > 1 else ""
 
     def shown(c: Comparison) -> str:
-        return f"{c.difference:+.4f} {objective.metric} ({CONFIDENCE:.0%} interval{many} {c.low:+.4f} to {c.high:+.4f})"
+        interval = f"{100 * CONFIDENCE:.0f} % interval{many} {c.low:+.4f} to {c.high:+.4f}"
+        return f"{c.difference:+.4f} {objective.metric} ({interval}) on {seeds} fresh seeds"
 
     if best is not None:
-        return f"better than the baseline: trial {best.trial}, by {shown(best)} on {seeds} fresh seeds".replace(
-            "%", " %"
-        )
+        return f"better than the baseline: trial {best.trial}, by {shown(best)}"
     if not comparisons:
         return "nothing to confirm: no trial but the baseline finished within the constraints"
     measured = [c for c in comparisons if c.difference is not None]
@@ -180,11 +177,7 @@ def _in_words(objective: Objective, comparisons: Sequence[Comparison], best: Com
         return f"nothing better than the baseline was shown: {comparisons[0].reason}"
     nearest = max(measured, key=lambda c: objective.sign * (c.difference or 0.0))
     broken = f", but breaks a constraint: {nearest.reason}" if nearest.reason else ""
-    return (
-        f"nothing better than the baseline was shown: trial {nearest.trial} came to {shown(nearest)} "
-        f"on {seeds} fresh seeds".replace("%", " %")
-        + broken
-    )
+    return f"nothing better than the baseline was shown: trial {nearest.trial} came to {shown(nearest)}{broken}"
 
 
 def _value(trial: StudyTrial) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from optuna._hypervolume import compute_hypervolume
 
-from orchestrator.job.spec import write_aside
+from orchestrator.search.base import keep
 from orchestrator.search.objective import Judge
 from orchestrator.search.study import StudyTrial
 
@@ -55,10 +55,8 @@ def describe(front: Sequence[int], trials: Sequence[StudyTrial], judge: Judge) -
 
 
 def write(file: Path, described: dict[str, Any]) -> None:
-    """Write ``front.json``, where it says something new."""
-    text = json.dumps(described, indent=1) + "\n"
-    if not file.exists() or file.read_text() != text:
-        write_aside(file, text)
+    """Write ``front.json``."""
+    keep(file, json.dumps(described, indent=1) + "\n")
 
 
 def lines(described: dict[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from orchestrator.job.spec import RESULT, TrialSpec, read, write
 from orchestrator.lock import FolderLock
 from orchestrator.record.mlflow import UNRECORDED
 from orchestrator.record.redact import redact_tree
-from orchestrator.search.base import Ended, Search, Trial, read_result, trial_folder
+from orchestrator.search.base import Ended, Search, Trial, read_result, trial_folder, trial_numbers
 from orchestrator.search.sweep import STUDY, config_difference
 
 LOCK = "driver.lock"
@@ -59,8 +59,7 @@ class SingleRun(Search):
         return None
 
     def _create(self) -> TrialSpec:
-        numbers = [int(f.name[6:]) for f in self.folder.glob("trial_*") if f.name[6:].isdigit()]
-        number = max(numbers, default=-1) + 1
+        number = max(trial_numbers(self.folder), default=-1) + 1
         while True:
             folder = trial_folder(self.folder, number)
             spec = TrialSpec(

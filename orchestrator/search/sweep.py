@@ -27,6 +27,7 @@ from orchestrator.search.base import (
     read_result,
     run_folders,
     trial_folder,
+    trial_numbers,
 )
 from orchestrator.search.objective import Judge
 from orchestrator.search.space import Space, apply
@@ -250,9 +251,9 @@ class Sweep(Search):
         if self._judge.one is None or self._top_k == 0 or not self._is_searched():
             return []
         trials = self._study.trials()
-        begun = {int(f.name[6:]) for f in (self.folder / CONFIRM).glob("trial_*") if f.name[6:].isdigit()} - {0}
+        begun = trial_numbers(self.folder / CONFIRM)
         chosen = confirm.best_trials(trials, self._judge, self._top_k)
-        candidates = chosen + sorted(begun - set(chosen))
+        candidates = chosen + sorted(begun - {0, *chosen})
         return [0, *candidates] if candidates else []
 
     def _confirm(self, number: int) -> Trial:
@@ -292,12 +293,12 @@ class Sweep(Search):
         on_front = self._study.front()
         described = front.describe(on_front, trials, self._judge)
         front.write(self.folder / front.FILE, described)
-        for old in (self.folder / "front").glob("trial_*.yaml"):
-            if int(old.stem[6:]) not in on_front:
-                old.unlink()
+        configs = self.folder / "front"
+        for number in trial_numbers(configs) - set(on_front):
+            trial_folder(configs, number).with_suffix(".yaml").unlink()
         for number in on_front:
             spec = self._runs_on_disk(number)[0]
-            best.write(self.folder / "front" / f"{trial_folder(Path(), number)}.yaml", spec, "on the Pareto front.")
+            best.write(trial_folder(configs, number).with_suffix(".yaml"), spec, "on the Pareto front.")
         metrics[front.HYPERVOLUME] = described["hypervolume"]["by_trial"]
         tags = {"front": ", ".join(map(str, on_front))}
         again = ("one of the front", f"+front={trial_folder(Path(), on_front[0])}") if on_front else None
