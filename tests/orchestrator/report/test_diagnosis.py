@@ -12,14 +12,14 @@ from orchestrator.report.curves import Curve, RunCurves, gather
 from orchestrator.report.diagnosis import (
     CODES,
     DIAGNOSIS,
-    Verdict,
     as_markdown,
     attach,
     attached,
     diagnose,
     summarise,
-    trend,
 )
+from orchestrator.report.faults import Verdict
+from orchestrator.report.trend import trend
 
 
 def found(curves: RunCurves, level: str = "warning") -> set[str]:

@@ -14,7 +14,8 @@ from orchestrator.job.curves import Curves
 from orchestrator.job.ppo import PPO
 from orchestrator.job.runner import Diverged, Runner
 from orchestrator.report.curves import from_folder
-from orchestrator.report.diagnosis import Verdict, diagnose
+from orchestrator.report.diagnosis import diagnose
+from orchestrator.report.faults import Verdict
 
 SMALL = (
     "num_envs=64",
