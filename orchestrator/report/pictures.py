@@ -1,7 +1,7 @@
 """The pictures of a sweep's report, as PNG bytes; each function returns None where there is nothing to draw."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,7 +102,7 @@ def correlations(rows: Sequence[Row], params: Sequence[str], metrics: Sequence[s
     return _png(figure)
 
 
-def confirmation(confirmed: dict[str, Any]) -> Picture:
+def confirmation(confirmed: Mapping[str, Any]) -> Picture:
     """Differences from the baseline on fresh seeds: each seed's, their mean, and its interval."""
     compared = [c for c in confirmed["comparisons"] if c["difference"] is not None]
     if not compared:
@@ -123,7 +123,7 @@ def confirmation(confirmed: dict[str, Any]) -> Picture:
     return _png(figure)
 
 
-def front(described: dict[str, Any], rows: Sequence[Row]) -> Picture:
+def front(described: Mapping[str, Any], rows: Sequence[Row]) -> Picture:
     """Every pair of objectives: all trials, and those on the front; and the hypervolume over trials."""
     names = list(described["objectives"])
     pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]

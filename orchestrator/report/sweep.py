@@ -95,10 +95,10 @@ def _drawings(
     measured = [f"Eval/{name}" for name in CORRELATED if name in task_of(config).metrics]
     wanted: list[tuple[str, str, bytes | None, str]] = []
     if confirmed is not None:
-        shown = pictures.confirmation(dict(confirmed))
+        shown = pictures.confirmation(confirmed)
         wanted.append(("confirmation", "Confirmed on fresh seeds?", shown, _seeds(confirmed)))
     if described is not None:
-        wanted.append(("front", "Pareto front", pictures.front(dict(described), searched), ""))
+        wanted.append(("front", "Pareto front", pictures.front(described, searched), ""))
     if objective is not None:
         shown = pictures.history(searched, objective.metric, best, objective.direction == "maximize")
         wanted.append(("trials", "Trials", shown, ""))
@@ -156,7 +156,7 @@ def _verdict(confirmed: Mapping[str, Any] | None, described: Mapping[str, Any] |
         words = str(confirmed["words"])
         return words[:1].upper() + words[1:] + "."
     if described is not None:
-        return front.lines(dict(described))[0]
+        return front.lines(described)[0]
     return "Not confirmed on fresh seeds: a difference within the noise of the seed is none."
 
 

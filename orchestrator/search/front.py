@@ -1,7 +1,7 @@
 """Several objectives: the Pareto front, and how much of the space below it the trials have covered."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,12 @@ def describe(front: Sequence[int], trials: Sequence[StudyTrial], judge: Judge) -
     }
 
 
-def write(file: Path, described: dict[str, Any]) -> None:
+def write(file: Path, described: Mapping[str, Any]) -> None:
     """Write ``front.json``."""
     keep(file, json.dumps(described, indent=1) + "\n")
 
 
-def lines(described: dict[str, Any]) -> list[str]:
+def lines(described: Mapping[str, Any]) -> list[str]:
     """What people are told at the end."""
     points = [*described["front"]]
     trials = f"{len(points)} trial{'s'[: len(points) != 1]}"
