@@ -5,6 +5,8 @@ Written as kernels because they are many small operations on few numbers: as sep
 a fifth of a whole step on a CPU.
 """
 
+from collections.abc import Sequence
+
 import torch
 import warp as wp
 
@@ -208,10 +210,10 @@ class Bookkeeping:
         self._name()
         return self.outcome.clone()
 
-    def pay(self, values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-        """Fresh rewards (N,) from the terms' ``values`` (terms, N) and ``weights``, (terms,) or (N, terms); accounts
+    def pay(self, values: Sequence[torch.Tensor], weights: torch.Tensor) -> torch.Tensor:
+        """Fresh rewards (N,) from the terms' ``values``, (N,) each, and ``weights``, (terms,) or (N, terms); accounts
         for the rooms that are done."""
-        self.values.copy_(values)
+        torch.stack(list(values), out=self.values)
         self.weights.copy_(weights)
         self._pay()
         return self.rewards.clone()

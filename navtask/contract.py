@@ -210,7 +210,7 @@ class VecTask(VecEnv, ABC):
         self._advance(books.take(actions, active), books.ends, books.finite)
         dones, time_outs, terminated, success = books.name_ends()
         context = self._reward_context(books.cause)
-        rewards = books.pay(torch.stack([term(context) for term in self.reward.terms]), self.reward.weights)
+        rewards = books.pay([term(context) for term in self.reward.terms], self.reward.weights)
         final_obs = self._observe()
         extras = {"time_outs": time_outs, "terminated": terminated, "success": success, "final_obs": final_obs}
         if self.auto_reset:
