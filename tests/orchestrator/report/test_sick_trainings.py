@@ -57,7 +57,8 @@ def warnings(verdicts: dict[str, Verdict]) -> set[str]:
 
 
 def test_a_healthy_one_of_that_size(train: Train) -> None:
-    assert warnings(train("num_envs=128", "algorithm.iterations=30")) == set()
+    # So few samples reach no larger steps than these at a bearable rate.
+    assert warnings(train("num_envs=128", "algorithm.iterations=30", "algorithm.desired_kl=0.01")) == set()
 
 
 def test_learning_rate_far_too_high(train: Train) -> None:
