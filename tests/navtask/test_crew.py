@@ -46,13 +46,14 @@ def test_an_exception_is_raised_when_all_is_done_and_the_crew_lives_on():
 
 
 def test_helpers_go_when_nobody_holds_the_crew():
-    before = threading.active_count()
+    others = set(threading.enumerate())  # helpers of earlier crews may still be on their way home
     crew = Crew(3)
     crew.run([lambda: None])
-    assert threading.active_count() == before + 3
+    helpers = set(threading.enumerate()) - others
+    assert len(helpers) == 3
     del crew
     gc.collect()
     deadline = time.monotonic() + 10.0
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert threading.active_count() == before
+    for helper in helpers:
+        helper.join(deadline - time.monotonic())
+    assert not any(helper.is_alive() for helper in helpers)
