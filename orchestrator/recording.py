@@ -22,6 +22,7 @@ ARTIFACTS = (
     DIAGNOSIS,
     EVALUATIONS,
     "policy.onnx",
+    "policy.npz",
     "ppo_trace.png",
     "trajectories.png",
     "replay.mp4",

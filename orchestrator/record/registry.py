@@ -1,22 +1,22 @@
 """The champion of a study in MLflow's model registry: `models:/<study>@champion`."""
 
-from typing import Any
-
 from orchestrator.record import model
 from orchestrator.record.store import Store
 
 ALIAS = "champion"
 
 
-def name_champion(client: Any, run_id: str, name: str, why: str) -> None:
-    """Give a run's policy the alias, as a new version of the model `name` unless it is one already.
+def name_champion(store: Store, study_run_id: str, run_id: str, name: str, why: str) -> str | None:
+    """Give the policy of a study's run the alias, as a new version of the model `name` unless it is one already.
 
-    A run that kept no model can't be registered, and changes nothing.
+    A run that kept no model can't be registered: then the alias is withdrawn from the study's run that has it, whose
+    name is returned. What is served as the champion is the winner's policy, or nothing.
     """
     from mlflow.exceptions import MlflowException
 
+    client = store.client
     if not any(file.path == model.NAME for file in client.list_artifacts(run_id)):
-        return
+        return withdraw_champion(store, study_run_id, name)
     try:
         client.create_registered_model(name)
     except MlflowException as error:
@@ -27,6 +27,7 @@ def name_champion(client: Any, run_id: str, name: str, why: str) -> None:
     if version is None:
         version = client.create_model_version(name, f"runs:/{run_id}/{model.NAME}", run_id, description=why)
     client.set_registered_model_alias(name, ALIAS, version.version)
+    return None
 
 
 def withdraw_champion(store: Store, study_run_id: str, name: str) -> str | None:

@@ -32,6 +32,9 @@ NON_FINITE = "nonfinite_metrics"
 POSITION = "Train/env_steps"
 """The metric that every record holds: its largest step in MLflow is how far a run has been shipped."""
 
+_FIRST = ("Eval/success_rate", "Episode_Termination/success")
+"""Sent before a record's other metrics: MLflow's comparison of runs opens on the one that it was told of first."""
+
 _STATUS = {"finished": "FINISHED", "pruned": "KILLED", "failed": "FAILED", "interrupted": "KILLED"}
 _TEXT = {".yaml", ".yml", ".json", ".md", ".txt", ".log"}
 
@@ -178,9 +181,9 @@ class ShippedRun:
         self._log_metrics(store, update.metrics)
         if update.champion is not None:
             update.champion.run.sync(store)
-            registry.name_champion(
-                client, _known(update.champion.run.run_id), update.champion.model, update.champion.why
-            )
+            champion = update.champion
+            withdrawn = registry.name_champion(store, run_id, _known(champion.run.run_id), champion.model, champion.why)
+            self.withdrawn = withdrawn or self.withdrawn
         if update.no_champion is not None:
             self.withdrawn = registry.withdraw_champion(store, run_id, update.no_champion) or self.withdrawn
         if update.outcome:
@@ -266,16 +269,14 @@ class ShippedRun:
             del self._pending[:steps]
 
 
-_legal = functools.cache(fields.legal_key)
-
-
 def _points(record: wal.Record) -> list[tuple[str, float]]:
-    """Return the finite values of a record by legal names; the one that marks the position is last."""
-    points = [
-        (fields.legal_key(name), v) for name, v in record.metrics.items() if name != POSITION and math.isfinite(v)
-    ]
-    position = record.metrics.get(POSITION, math.nan)
-    return [*points, (POSITION, position)] if math.isfinite(position) else points
+    """Return the finite values of a record by legal names: success first, what marks the position last."""
+    finite = {name: value for name, value in record.metrics.items() if math.isfinite(value)}
+    names = sorted(finite, key=lambda name: (name == POSITION, name not in _FIRST))
+    return [(_legal(name), finite[name]) for name in names]
+
+
+_legal = functools.cache(fields.legal_key)
 
 
 def _position(store: Store, run: Any) -> int | None:

@@ -21,6 +21,9 @@ from orchestrator.record.redact import redact
 # scheme -> the module that SQLAlchemy takes when the URI names none
 _DATABASES = {"sqlite": "sqlite3", "postgresql": "psycopg2", "mysql": "MySQLdb", "mssql": "pyodbc"}
 _SERVERS = ("http", "https")
+KIND, TRAINING = "mlflow.experimentKind", "custom_model_development"
+"""How MLflow shows an experiment: with this as a table of runs, without it as traces of an agent."""
+
 _EXAMPLES = "http://host:5000, sqlite:///mlruns/mlflow.db or postgresql://host/name"
 
 
@@ -83,7 +86,7 @@ class Store:
         found = self.client.get_experiment_by_name(name)
         if found is None:
             try:
-                return str(self.client.create_experiment(name, artifact_location=artifacts))
+                return str(self.client.create_experiment(name, artifacts, {KIND: TRAINING}))
             except Exception:
                 # another process was faster, or an earlier call arrived though its answer did not
                 found = self.client.get_experiment_by_name(name)
@@ -91,6 +94,8 @@ class Store:
                     raise
         if found.lifecycle_stage == "deleted":  # the name stays taken, so there is no other way to record under it
             self.client.restore_experiment(found.experiment_id)
+        if KIND not in found.tags:
+            self.client.set_experiment_tag(found.experiment_id, KIND, TRAINING)
         return str(found.experiment_id)
 
 

@@ -102,7 +102,12 @@ def test_set_and_number_of_rooms_are_the_runs_unless_told(trained, run):
 
 def test_mlflow_holds_the_same_policy(trained, judged):
     folder, uri = trained
-    (recorded,) = MlflowClient(tracking_uri=uri).search_runs(["1"])
+    client = MlflowClient(tracking_uri=uri)
+    (recorded,) = client.search_runs(["1"])
+    kept = {file.path for file in client.list_artifacts(recorded.info.run_id)}
+    assert {"policy.npz", "policy.onnx", "model", "config.yaml"} <= kept
+    # MLflow's comparison of runs opens on the first of their metrics.
+    assert next(iter(recorded.data.metrics)) in {"Eval/success_rate", "Episode_Termination/success"}
     (by_folder,) = judged(f"run={folder}").values()
     by_id = judged(f"run={recorded.info.run_id}", f"tracking.uri={uri}")
     assert [name.split(" (")[1] for name in by_id] == [f"{recorded.info.run_id[:8]})"]

@@ -59,6 +59,7 @@ def test_a_sweep_is_a_parent_with_its_trials(recorder, uri, tmp_path, lines):
     assert report.reason is None
     assert lines == []
 
+    assert client(uri).get_experiment_by_name("nav").tags["mlflow.experimentKind"] == "custom_model_development"
     found = runs(uri)
     parent = found.pop("study-uid")
     assert parent.info.status == "FINISHED"
@@ -359,14 +360,18 @@ def test_a_run_that_somebody_deleted_does_not_stop_the_others(recorder, uri, tmp
     assert "not fully recorded" in lines[1]
 
 
-def test_a_deleted_experiment_is_restored(recorder, uri, tmp_path):
+@pytest.mark.parametrize("kind", [None, "genai_development"])
+def test_a_deleted_experiment_is_restored(recorder, uri, tmp_path, kind):
+    """Shown as one of trainings, unless somebody has said otherwise."""
     api = client(uri)
-    api.delete_experiment(api.create_experiment("nav"))
+    api.delete_experiment(api.create_experiment("nav", tags={"mlflow.experimentKind": kind} if kind else None))
     r = recorder()
     r.start_trial(0, tmp_path / "t", "u")
     r.end_trial(0, "finished")
     assert r.close("finished", 20).unfinished == ()
     assert runs(uri)["u"].info.status == "FINISHED"
+    shown = api.get_experiment_by_name("nav").tags["mlflow.experimentKind"]
+    assert shown == (kind or "custom_model_development")
 
 
 def test_a_locked_database_is_waited_for(recorder, uri, database, tmp_path, monkeypatch):

@@ -20,7 +20,9 @@ def record(uri, tmp_path, champion):
         recorder.end_trial(name, "finished", policy=tmp_path / name / "policy.npz")
     recorder.update_study(tags={"confirmed": 7}, metrics={"Confirm/difference": {7: 0.25, 9: float("nan")}})
     recorder.name_champion(champion, "weights", "better than the baseline")
-    assert recorder.close("finished", 60).unfinished == ()
+    report = recorder.close("finished", 60)
+    assert report.unfinished == ()
+    return report
 
 
 @pytest.fixture
@@ -81,8 +83,24 @@ def test_another_verdict_reaches_a_run_that_had_ended(policies, uri, tmp_path):
 def test_without_a_policy_there_is_no_champion(uri, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    record(uri, tmp_path, "a")
+    assert record(uri, tmp_path, "a").withdrawn is None
     assert list(client(uri).search_registered_models()) == []
+
+
+def test_a_winner_without_a_policy_leaves_no_other_champion(uri, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    keep_policy(tmp_path / "a")
+    record(uri, tmp_path, "a")
+    recorder = Recorder(uri, "nav")
+    recorder.start_study("study-uid", "weights")
+    recorder.start_trial("b", tmp_path / "b", "b", name="b")
+    recorder.update_study(tags={"confirmed": 9}, metrics={"Confirm/difference": {9: 0.5}})
+    recorder.name_champion("b", "weights", "better still")
+    report = recorder.close("finished", 60)
+    assert (report.unfinished, report.withdrawn) == ((), "a")
+    (model,) = client(uri).search_registered_models()
+    assert model.aliases == {}
 
 
 def test_a_study_without_a_winner_withdraws_its_own_champion_alone(policies, uri, tmp_path):
