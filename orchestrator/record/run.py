@@ -33,7 +33,7 @@ POSITION = "Train/env_steps"
 """The metric that every record holds: its largest step in MLflow is how far a run has been shipped."""
 
 _FIRST = ("Eval/success_rate", "Episode_Termination/success")
-"""Sent before a record's other metrics: MLflow's comparison of runs opens on the one that it was told of first."""
+"""Sent before a batch's other metrics: MLflow's comparison of runs opens on the one that it was told of first."""
 
 _STATUS = {"finished": "FINISHED", "pruned": "KILLED", "failed": "FAILED", "interrupted": "KILLED"}
 _TEXT = {".yaml", ".yml", ".json", ".md", ".txt", ".log"}
@@ -264,19 +264,20 @@ class ShippedRun:
                 milliseconds = round(record.time * 1000)
                 batch += [Metric(name, value, milliseconds, record.step) for name, value in points]
                 steps += 1
+            batch.sort(key=lambda metric: metric.key not in _FIRST)
             store.client.log_batch(_known(self.run_id), metrics=batch)
             self.points += len(batch)
             del self._pending[:steps]
 
 
-def _points(record: wal.Record) -> list[tuple[str, float]]:
-    """Return the finite values of a record by legal names: success first, what marks the position last."""
-    finite = {name: value for name, value in record.metrics.items() if math.isfinite(value)}
-    names = sorted(finite, key=lambda name: (name == POSITION, name not in _FIRST))
-    return [(_legal(name), finite[name]) for name in names]
-
-
 _legal = functools.cache(fields.legal_key)
+
+
+def _points(record: wal.Record) -> list[tuple[str, float]]:
+    """Return the finite values of a record by legal names; the one that marks the position is last."""
+    points = [(_legal(name), v) for name, v in record.metrics.items() if name != POSITION and math.isfinite(v)]
+    position = record.metrics.get(POSITION, math.nan)
+    return [*points, (POSITION, position)] if math.isfinite(position) else points
 
 
 def _position(store: Store, run: Any) -> int | None:
