@@ -8,7 +8,7 @@ import torch
 
 from navtask.config import ObservationTermConfig, RewardTermConfig, TaskConfig
 from navtask.contract import RewardSum
-from navtask.registry import ObservationTerm, Registry, RewardTerm
+from navtask.registry import ObservationTerm, Registry, RewardTerm, evaluate
 
 MirrorMap = tuple[torch.Tensor, torch.Tensor]
 """(index, sign): the mirrored vector is ``v[..., index] * sign``."""
@@ -28,7 +28,7 @@ class ObservationGroups:
         for name, setting in settings.items():
             term = registry.get(name, "task.observations")
             if setting.enabled and term.group in self._terms:
-                self._terms[term.group].append((term, term.width_for(config), _bound(term, setting.params)))
+                self._terms[term.group].append((term, term.width_for(config), partial(term.function, **setting.params)))
 
     @property
     def names(self) -> list[str]:
@@ -47,27 +47,19 @@ class ObservationGroups:
             start += width
 
     def read(self, group: str, sensed: Any, truth: Any = None) -> torch.Tensor:
-        """(N, width) this instant's terms of a group, each checked against its declared width."""
-        values = []
-        for term, width, function in self._terms[group]:
-            value = function(sensed, truth)
-            declared = (self._num_envs, width)
-            if value.shape != declared:
-                raise ValueError(f"observation term '{term.name}' returned {tuple(value.shape)}; declared {declared}")
-            values.append(value)
+        """(N, width) this instant's terms of a group. Raises TermError for a term that raises or isn't as wide as it
+        declares to be."""
+        sources = (sensed,) if group == "policy" else (sensed, truth)  # a DEPLOYABLE term never sees the truth
+        values = [
+            evaluate("observation", term.name, function, (self._num_envs, width), *sources)
+            for term, width, function in self._terms[group]
+        ]
         return torch.cat(values, dim=-1)
 
     def mirror_map(self, group: str) -> MirrorMap:
         """What a left-right reflection of the world does to a group, each (width,)."""
         maps = [(start, term.mirror_map(width)) for term, start, width in self.layout(group)]
         return torch.cat([start + index for start, (index, _) in maps]), torch.cat([sign for _, (_, sign) in maps])
-
-
-def _bound(term: ObservationTerm, params: dict[str, Any]) -> Callable[..., torch.Tensor]:
-    """The one place that hands a term its sources: a DEPLOYABLE one never sees the truth."""
-    if term.group == "policy":
-        return lambda sensed, truth: term.function(sensed, **params)
-    return lambda sensed, truth: term.function(sensed, truth, **params)
 
 
 def bind_rewards(

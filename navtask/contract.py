@@ -21,6 +21,7 @@ from navtask.config import TaskConfig
 from navtask.graph import Outcome, StepGraph
 from navtask.kernels import Recorded
 from navtask.physics.contract import Physics
+from navtask.registry import evaluate
 
 
 def refilled() -> Any:
@@ -73,6 +74,13 @@ class RewardSum:
     terms: Sequence[Callable[[Any], torch.Tensor]]
     weights: torch.Tensor
     """(terms,), or (N, terms) where rooms are weighted differently."""
+
+    def values(self, context: Any, num_envs: int) -> list[torch.Tensor]:
+        """Each term's (N,), not weighted yet. Raises TermError for a term that raises or returns another shape."""
+        return [
+            evaluate("reward", name, term, (num_envs,), context)
+            for name, term in zip(self.names, self.terms, strict=True)
+        ]
 
 
 class VecTask(VecEnv, ABC):
@@ -210,7 +218,7 @@ class VecTask(VecEnv, ABC):
         self._advance(books.take(actions, active), books.ends, books.finite)
         dones, time_outs, terminated, success = books.name_ends()
         context = self._reward_context(books.cause)
-        rewards = books.pay([term(context) for term in self.reward.terms], self.reward.weights)
+        rewards = books.pay(self.reward.values(context, self.num_envs), self.reward.weights)
         final_obs = self._observe()
         extras = {"time_outs": time_outs, "terminated": terminated, "success": success, "final_obs": final_obs}
         if self.auto_reset:

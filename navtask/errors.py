@@ -1,6 +1,8 @@
 """What this package raises when it is asked for something impossible."""
 
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class ConfigError(ValueError):
@@ -15,3 +17,18 @@ class ConfigError(ValueError):
         self.expected = expected
         self.candidates = tuple(candidates)
         super().__init__(f"{key}={value!r}: expected {expected}")
+
+
+class TermError(Exception):
+    """A registered term that did not do what it must: names it, and where its code went wrong."""
+
+    def __init__(self, kind: str, name: str, wrong: str):
+        super().__init__(f"{kind} term '{name}' {wrong}")
+
+    @classmethod
+    def raised(cls, kind: str, name: str, error: Exception) -> "TermError":
+        """For an exception that has just come out of the term's function."""
+        _, *frames = traceback.extract_tb(error.__traceback__)
+        where = f" ({Path(frames[0].filename).name}:{frames[0].lineno})" if frames else ""
+        told = " ".join(str(error).split())
+        return cls(kind, name, f"raised {type(error).__name__}: {told}{where}")

@@ -12,6 +12,8 @@ import torch
 import warp as wp
 from tensordict import TensorDict
 
+from navtask.errors import TermError
+
 Outcome = tuple[TensorDict, torch.Tensor, torch.Tensor, dict[str, Any]]
 """What a step returns: observation, rewards, dones, extras."""
 
@@ -68,7 +70,7 @@ class StepGraph:
             try:
                 with wp.ScopedCapture(device=wp.device_from_torch(device)) as capture:
                     self._outcome = self._step(self._actions)
-            except RuntimeError as error:
+            except (RuntimeError, TermError) as error:
                 raise RuntimeError(
                     "the step can't be captured as a CUDA graph; does a term look at a value, as .item() or an if do? "
                     f"physics.cuda_graph=false steps without one. ({error})"

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from navtask.errors import ConfigError
+from navtask.errors import ConfigError, TermError
 
 Function = Callable[..., torch.Tensor]
 
@@ -63,6 +63,18 @@ class RewardTerm:
     def default(self, parameter: str) -> Any:
         """What a parameter is when nothing is said of it."""
         return inspect.signature(self.function).parameters[parameter].default
+
+
+def evaluate(kind: str, name: str, function: Function, shape: tuple[int, ...], *sources: Any) -> torch.Tensor:
+    """``function(*sources)`` of a term. Raises TermError when it raises, or returns anything but ``shape``."""
+    try:
+        value = function(*sources)
+    except Exception as error:
+        raise TermError.raised(kind, name, error) from error
+    if not isinstance(value, torch.Tensor) or value.shape != shape:
+        returned = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
+        raise TermError(kind, name, f"returned {returned}, not {shape}")
+    return value
 
 
 Term = TypeVar("Term", ObservationTerm, RewardTerm)

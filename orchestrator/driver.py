@@ -21,7 +21,7 @@ from typing import Any
 
 from orchestrator.config import Config
 from orchestrator.interruption import STOP_GRACE, Interruption
-from orchestrator.job.spec import METRICS, RESULT, TrialSpec, update
+from orchestrator.job.spec import CHECKPOINTS, METRICS, RESULT, TrialSpec, update
 from orchestrator.launch.base import MISTAKE, Exit, Launcher
 from orchestrator.live import Job, LiveTrial
 from orchestrator.record import wal
@@ -307,7 +307,9 @@ class Driver:
             attempts = job.spec.attempt + 1
             told = f"{reason} ({attempts} attempts)" if attempts > 1 else reason
             return write_result(job.spec.folder, "failed", told)
-        self._screen.note(f"{job.live.trial.name}: {reason}; going on from its last checkpoint")
+        begun = any(job.spec.folder.glob(CHECKPOINTS))
+        again = "going on from its last checkpoint" if begun else "starting it again"
+        self._screen.note(f"{job.live.trial.name}: {reason}; {again}")
         spec = replace(job.spec, attempt=job.spec.attempt + 1)
         update(spec)
         job.live.waiting.insert(0, spec)

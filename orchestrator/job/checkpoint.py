@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from orchestrator.job.spec import CHECKPOINTS
+
 KEEP = 2
 
 
@@ -50,4 +52,4 @@ def latest(folder: Path) -> dict[str, Any] | None:
 
 
 def _all(folder: Path) -> list[Path]:
-    return sorted(p for p in (folder / "checkpoints").glob("model_*.pt") if re.fullmatch(r"model_\d+\.pt", p.name))
+    return sorted(p for p in folder.glob(CHECKPOINTS) if re.fullmatch(r"model_\d+\.pt", p.name))

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import traceback
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -11,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from navtask.errors import ConfigError
+from navtask.errors import ConfigError, TermError
 from navtask.replay import draw_picture, make_video
-from orchestrator.errors import as_user_error
+from orchestrator.errors import UserError, as_user_error
 from orchestrator.job import spec
 from orchestrator.job.curves import Curves
 from orchestrator.job.distributed import Processes, join
@@ -22,6 +23,9 @@ from orchestrator.job.runner import Diverged, Runner
 from orchestrator.job.trace import write_trace
 
 EXIT_FINISHED, EXIT_FAILED = 0, 1
+
+MACHINE = (OSError, MemoryError, RuntimeError)
+"""What may be the machine's fault, a GPU's among it, and may go well another time. Other exceptions are the code's."""
 
 
 class _Signals:
@@ -49,7 +53,7 @@ def run_trial(folder: Path) -> int:
 
     0 finished and 1 failed leave a ``result.json``; 130 and 143 (SIGINT, SIGTERM) leave a checkpoint to go on from.
     Started by torchrun, several processes do this together, and the first alone writes. Raises UserError for what would
-    go wrong again: a term or a checkpoint that doesn't belong to this config.
+    go wrong again: a term or a checkpoint that doesn't belong to this config, a term that fails.
     """
     trial = spec.read(folder)
     if (trial.folder / spec.RESULT).exists():
@@ -63,6 +67,12 @@ def run_trial(folder: Path) -> int:
             return _run(trial, processes)
         except ConfigError as error:
             raise as_user_error(error) from error
+        except MACHINE:
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            told = str(error) if isinstance(error, TermError) else f"{type(error).__name__}: {error}"
+            raise UserError(f"{told}; see job.log") from error
 
 
 def _run(trial: spec.TrialSpec, processes: Processes) -> int:

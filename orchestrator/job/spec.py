@@ -17,6 +17,7 @@ from orchestrator.record.redact import redact_tree
 
 SPEC, CONFIG, METRICS, RESULT = "trial.json", "config.yaml", "metrics.jsonl", "result.json"
 EVALUATIONS, ROOMS = "eval.json", "eval_rooms.npz"
+CHECKPOINTS = "checkpoints/model_*.pt"
 """Files of a trial's folder."""
 
 

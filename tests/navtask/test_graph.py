@@ -7,6 +7,7 @@ from navsetup import load_nav
 from reachsetup import load_reach
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from navtask.errors import TermError
 from navtask.nav.env import NavEnv
 from navtask.reach.env import ReachEnv
 
@@ -88,7 +89,7 @@ def test_a_term_that_looks_is_found_out(no_look):
     env = nav()
     term = env.reward.terms[0]
     env.reward.terms[0] = lambda context: term(context) * context.success.sum().item()
-    with no_look(), pytest.raises(AssertionError, match="a look at a value"):
+    with no_look(), pytest.raises(TermError, match="reward term 'goal' raised AssertionError: a look at a value"):
         env._step(torch.zeros(8, 3))
 
 

@@ -95,7 +95,7 @@ def test_a_job_without_a_sign_of_life_is_killed_and_goes_on(tmp_path: Path) -> N
     harness.behave(tmp_path / "study", _0={"do": "hang"})
     screen = harness.Quiet()
     assert harness.sweep(tmp_path, "sweep.n_trials=1", "launcher.hang_timeout=1", screen=screen).run() == 0
-    assert "no sign of life for 1 s" in screen.notes[0]
+    assert "no sign of life for 1 s; starting it again" in screen.notes[0]
     assert len((tmp_path / "study" / "trial_0000" / "starts").read_text().splitlines()) == 2
 
 

@@ -9,6 +9,7 @@ from instants import sensed, truth
 from navsetup import load_nav
 
 from navtask.config import ObservationTermConfig
+from navtask.errors import TermError
 from navtask.nav.terms import OBSERVATIONS, deployable, sim_only
 
 
@@ -182,7 +183,17 @@ class TestExtension:
 
         config = load_nav()
         config.observations["liar"] = ObservationTermConfig()
-        with pytest.raises(ValueError, match=r"'liar' returned \(8, 1\); declared \(8, 2\)"):
+        with pytest.raises(TermError, match=r"observation term 'liar' returned \(8, 1\), not \(8, 2\)"):
+            make_env(config).step(torch.zeros(8, 3))
+
+    def test_one_that_raises_is_named(self, registered, make_env):
+        @deployable(width=1, mirror=(1,))
+        def slip(sensed):
+            return sensed.speed
+
+        config = load_nav()
+        config.observations["slip"] = ObservationTermConfig()
+        with pytest.raises(TermError, match=r"observation term 'slip' raised AttributeError: .*'speed' \(test_obs"):
             make_env(config).step(torch.zeros(8, 3))
 
     def test_a_name_is_taken_once(self, registered):

@@ -10,6 +10,7 @@ from instants import context
 from navsetup import load_nav
 
 from navtask.config import RewardTermConfig
+from navtask.errors import TermError
 from navtask.nav.terms import REWARDS, reward
 
 T, F = torch.tensor([True]), torch.tensor([False])
@@ -187,6 +188,24 @@ class TestExtension:
         _, rewards, *_ = env.step(torch.tensor([[0.0, 0.0, 1.0]]).repeat(8, 1))
         assert torch.allclose(rewards, -env.sensed.omega.abs() * config.reward_scale)
         assert rewards.min() < -0.05
+
+    @pytest.mark.parametrize(
+        ("function", "wrong"),
+        {
+            "wide": (lambda context: context.action, r"returned \(8, 3\), not \(8,\)"),
+            "column": (lambda context: context.action[:, :1], r"returned \(8, 1\), not \(8,\)"),
+            "number": (lambda context: 1.0, r"returned float, not \(8,\)"),
+            "misspelt": (lambda context: context.acton, r"raised AttributeError: .*'acton' \(test_rewards\.py:\d+\)"),
+            "shapes": (lambda context: context.action @ context.action, r"raised RuntimeError: .*\(test_rewards\.py"),
+        }.values(),
+    )
+    def test_one_that_goes_wrong_is_named(self, registered, make_env, function, wrong):
+        function.__name__ = "mine"
+        reward()(function)
+        config = load_nav()
+        config.rewards["mine"] = RewardTermConfig(weight=1.0)
+        with pytest.raises(TermError, match=f"reward term 'mine' {wrong}"):
+            make_env(config).step(torch.zeros(8, 3))
 
     def test_its_signature_is_checked(self, registered):
         def wrong(state):

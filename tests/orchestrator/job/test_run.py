@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ import onnxruntime
 import pytest
 import torch
 
+from navtask.nav.terms import REWARDS
 from navtask.numpy_policy import NumpyPolicy
+from orchestrator.errors import UserError
 from orchestrator.job import checkpoint, spec
 from orchestrator.job.curves import Curves
 from orchestrator.job.run import run_trial
@@ -235,6 +238,12 @@ class TestFailed:
         result = json.loads((folder / "result.json").read_text())
         assert result["status"] == "failed"
         assert result["reason"].startswith("diverged: ")
+
+    def test_a_term_that_goes_wrong_is_a_mistake_and_its_traceback_is_in_the_log(self, trial, monkeypatch, capfd):
+        monkeypatch.setitem(REWARDS._terms, "time", replace(REWARDS["time"], function=lambda context: context.tme))
+        with pytest.raises(UserError, match=r"reward term 'time' raised .*'tme' \(test_run\.py:.*see job.log"):
+            run_trial(trial("slip"))
+        assert "Traceback" in capfd.readouterr().err
 
 
 class TestStopped:
