@@ -1,8 +1,7 @@
 """The task with PyBullet: four processes, each with its share of the rooms, a physics client for every room and
 `rayTestBatch` for its scan.
 
-The robot is a disc whose velocity is set at each control step, PyBullet's shortest way to a robot without kinematic
-constraints: its servos are perfect, and cost nothing.
+The robot is that of the task, a disc on two slides and a hinge, each driven by a servo of limited force.
 """
 
 import argparse
@@ -16,6 +15,13 @@ from pybullet_utils.bullet_client import BulletClient
 from turns import Turns
 
 ROBOT_GROUP, OBSTACLE_GROUP = 1, 2
+JOINTS = (
+    (pybullet.JOINT_PRISMATIC, (1, 0, 0)),
+    (pybullet.JOINT_PRISMATIC, (0, 1, 0)),
+    (pybullet.JOINT_REVOLUTE, (0, 0, 1)),
+)
+AXES, FORCES = range(len(JOINTS)), (400.0, 400.0, 20.0)
+CARRIER_MASS = 1e-3  # of the links between the joints, which in MuJoCo weigh nothing, kg
 CONTACT_DISTANCE = 8  # its place in what getContactPoints returns; near misses are in there as well
 
 
@@ -37,10 +43,7 @@ class RoomEnv:
             else:
                 shape = client.createCollisionShape(pybullet.GEOM_BOX, halfExtents=(x, y, z))
             self._obstacles.append(self._add_passive(shape, (0, 0, z)))
-        shape = client.createCollisionShape(pybullet.GEOM_CYLINDER, radius=room.RADIUS, height=2 * room.HEIGHT)
-        self._robot = client.createMultiBody(1.0, shape, basePosition=(0, 0, room.HEIGHT))
-        client.changeDynamics(self._robot, -1, linearDamping=0, angularDamping=0)
-        client.setCollisionFilterGroupMask(self._robot, -1, ROBOT_GROUP, OBSTACLE_GROUP)
+        self._robot = self._add_robot()
         # In the robot's frame, which they are given relative to.
         beam = np.stack([np.cos(room.ANGLES), np.sin(room.ANGLES), np.zeros(room.BEAMS)], 1)
         self._from, self._to = (0 * beam).tolist(), (room.MAX_RANGE * beam).tolist()
@@ -51,30 +54,51 @@ class RoomEnv:
         self._client.setCollisionFilterGroupMask(body, -1, OBSTACLE_GROUP, ROBOT_GROUP)
         return body
 
+    def _add_robot(self) -> int:
+        client, disc = self._client, len(JOINTS) - 1
+        shape = client.createCollisionShape(pybullet.GEOM_CYLINDER, radius=room.RADIUS, height=2 * room.HEIGHT)
+        here, straight = [(0, 0, 0)] * len(JOINTS), [(0, 0, 0, 1)] * len(JOINTS)
+        robot = client.createMultiBody(
+            baseMass=0,
+            basePosition=(0, 0, room.HEIGHT),
+            linkMasses=[CARRIER_MASS] * disc + [1.0],
+            linkCollisionShapeIndices=[-1] * disc + [shape],
+            linkVisualShapeIndices=[-1] * len(JOINTS),
+            linkPositions=here,
+            linkOrientations=straight,
+            linkInertialFramePositions=here,
+            linkInertialFrameOrientations=straight,
+            linkParentIndices=range(len(JOINTS)),
+            linkJointTypes=[kind for kind, _ in JOINTS],
+            linkJointAxis=[axis for _, axis in JOINTS],
+        )
+        for link in range(-1, len(JOINTS)):
+            client.changeDynamics(robot, link, linearDamping=0, angularDamping=0, jointDamping=0)
+            client.setCollisionFilterGroupMask(robot, link, ROBOT_GROUP, OBSTACLE_GROUP)
+        return robot
+
     def reset(self) -> np.ndarray:
         """A new room."""
         layout, client = self._episode.begin(), self._client
         for body, (x, y), yaw in zip(self._obstacles, layout.centres, layout.yaws, strict=True):
             turned = (0, 0, np.sin(yaw / 2), np.cos(yaw / 2))
             client.resetBasePositionAndOrientation(body, (x, y, room.OBSTACLE_HALF_HEIGHT), turned)
-        x, y, yaw = layout.start
-        turned = (0, 0, np.sin(yaw / 2), np.cos(yaw / 2))
-        client.resetBasePositionAndOrientation(self._robot, (x, y, room.HEIGHT), turned)
-        client.resetBaseVelocity(self._robot, (0, 0, 0), (0, 0, 0))
+        client.resetJointStatesMultiDof(self._robot, AXES, [[place] for place in layout.start], [[0.0]] * len(AXES))
         self._pose = layout.start
         return self._observe((0.0, 0.0, 0.0))
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
         """One control step; a room that ends is replaced, and what is observed is the new one."""
         client, commands = self._client, np.clip(action, -1.0, 1.0).tolist()
-        vx, vy, omega = room.world_command(commands, self._pose[2])
-        client.resetBaseVelocity(self._robot, (vx, vy, 0), (0, 0, omega))
+        wanted = room.world_command(commands, self._pose[2])
+        client.setJointMotorControlArray(
+            self._robot, AXES, pybullet.VELOCITY_CONTROL, targetVelocities=wanted, forces=FORCES
+        )
         for _ in range(room.SUBSTEPS):
             client.stepSimulation()
-        (x, y, _), (_, _, sine, cosine) = client.getBasePositionAndOrientation(self._robot)
-        linear, angular = client.getBaseVelocity(self._robot)
-        self._pose = (x, y, 2 * np.arctan2(sine, cosine))
-        observation = self._observe((linear[0], linear[1], angular[2]))
+        states = client.getJointStates(self._robot, AXES)
+        self._pose = (x, y, _) = tuple(state[0] for state in states)
+        observation = self._observe(tuple(state[1] for state in states))
         self.touching = any(point[CONTACT_DISTANCE] <= 0 for point in client.getContactPoints(self._robot))
         reward, terminated, truncated = self._episode.judge(observation, (x, y), commands, self.touching)
         if terminated or truncated:
@@ -86,7 +110,7 @@ class RoomEnv:
             self._from,
             self._to,
             parentObjectUniqueId=self._robot,
-            parentLinkIndex=-1,
+            parentLinkIndex=AXES[-1],
             collisionFilterMask=OBSTACLE_GROUP,
         )
         self.scan = room.MAX_RANGE * np.array([hit[2] for hit in hits])
