@@ -17,9 +17,11 @@ from hydra import initialize_config_dir
 from omegaconf import DictConfig
 
 from orchestrator.command import say, tell
-from orchestrator.config import CONF, from_composed
+from orchestrator.config import CONF, PROJECT, from_composed
 from orchestrator.config.explain import composition_error
 from orchestrator.drive import drive
+from orchestrator.errors import UserError, nearest
+from orchestrator.search.best import ADD_BEST, BEST
 
 
 def main(**launcher_options: Any) -> int:
@@ -38,6 +40,7 @@ def main(**launcher_options: Any) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # until the driver takes it over
     with _hydra_raises():
         try:
+            _check_switches()
             task()
         except KeyboardInterrupt:
             return 130
@@ -47,10 +50,38 @@ def main(**launcher_options: Any) -> int:
     return code if raised is None else tell(raised)
 
 
-def _explained(error: Exception) -> str:
-    parser = argparse.ArgumentParser(add_help=False)
+def _switches() -> tuple[argparse.Namespace, list[str]]:
+    """Hydra's switches that are our concern, and everything else on the command line."""
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     parser.add_argument("--config-dir", "-cd", type=Path)
-    own, arguments = parser.parse_known_args()
+    parser.add_argument("--multirun", "-m", action="store_true")
+    return parser.parse_known_args()
+
+
+def _check_switches() -> None:
+    """Hydra passes over a folder that isn't there, and sweeps in its own way. Raises UserError."""
+    own, arguments = _switches()
+    if own.multirun:
+        raise UserError("--multirun: a sweep is chosen with +sweep=reward_weights; it needs no --multirun")
+    folder = own.config_dir
+    if folder is None:
+        return
+    if not folder.is_dir():
+        raise UserError(f"--config-dir {folder}: there is no such folder{nearest(folder, _studies())}")
+    if ADD_BEST in arguments and not (folder / BEST).exists():
+        hint = nearest(folder, _studies())
+        raise UserError(f"--config-dir {folder}: holds no {BEST}; expected the folder of a study that has ended{hint}")
+
+
+def _studies() -> list[str]:
+    """Folders that hold the config of a best trial."""
+    return [str(best.parents[1].relative_to(PROJECT)) for best in PROJECT.glob(f"sweeps/*/{BEST}")]
+
+
+def _explained(error: Exception) -> str:
+    if isinstance(error, UserError):
+        return str(error)
+    own, arguments = _switches()
     overrides = [argument for argument in arguments if not argument.startswith("-")]
     if own.config_dir is not None:  # what is chosen from there isn't known here
         overrides = [o for o in overrides if not (own.config_dir / o.lstrip("+").partition("=")[0]).is_dir()]
