@@ -8,6 +8,7 @@ import torch
 
 from navtask.config import ObservationTermConfig, RewardTermConfig, TaskConfig
 from navtask.contract import RewardSum
+from navtask.interface import Measured
 from navtask.registry import ObservationTerm, Registry, RewardTerm, evaluate
 
 MirrorMap = tuple[torch.Tensor, torch.Tensor]
@@ -20,7 +21,7 @@ class ObservationGroups:
     def __init__(
         self, registry: Registry[ObservationTerm], config: TaskConfig, num_envs: int, *, privileged: bool = False
     ):
-        self._num_envs = num_envs
+        self._num_envs, self._config = num_envs, config
         self._terms: dict[str, list[tuple[ObservationTerm, int, Callable[..., torch.Tensor]]]] = {"policy": []}
         if privileged:
             self._terms["privileged"] = []
@@ -45,6 +46,11 @@ class ObservationGroups:
         for term, width, _ in self._terms[group]:
             yield term, start, width
             start += width
+
+    def measured(self, group: str) -> Iterator[tuple[str, Measured, int, int]]:
+        """Each term's name, what it is made of, the place of its first value, and its width."""
+        for term, start, width in self.layout(group):
+            yield term.name, term.measured_for(self._config), start, width
 
     def read(self, group: str, sensed: Any, truth: Any = None) -> torch.Tensor:
         """(N, width) this instant's terms of a group. Raises TermError for a term that raises or isn't as wide as it

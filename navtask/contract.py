@@ -230,6 +230,10 @@ class VecTask(VecEnv, ABC):
             observation = final_obs.clone()
         return observation, rewards, dones, extras
 
+    def interface(self) -> dict[str, Any] | None:
+        """What the group ``policy`` and the actions are, see ``navtask.interface``; None where a task doesn't tell."""
+        return None
+
     def pop_statistics(self, merge: Callable[[torch.Tensor], None] = lambda sums: None) -> dict[str, float]:
         """Means over the episodes that ended, their number (``Train/episodes``), and means over all steps, since the
         last call; one host synchronisation.

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from navtask.errors import ConfigError, TermError
+from navtask.interface import Measured
 
 Function = Callable[..., torch.Tensor]
 
@@ -35,10 +36,18 @@ class ObservationTerm:
     mirror: tuple[int, ...] | str
     """What a left-right reflection of the world does to the values: a sign for each, or ``beams``: the values belong to
     directions evenly over 360 degrees, the first of them forward."""
+    measured: Callable[[Any], Measured] | None = None
+    """Of the task's config: what on a robot the values are made of, and how."""
 
     def width_for(self, config: Any) -> int:
         """Width of this term under a task config."""
         return self.width(config) if callable(self.width) else self.width
+
+    def measured_for(self, config: Any) -> Measured:
+        """What the values are made of; where nothing was declared, of themselves."""
+        if self.measured is not None:
+            return self.measured(config)
+        return Measured(input=self.name, unit="1", meaning=(self.function.__doc__ or self.name).strip().splitlines()[0])
 
     def mirror_map(self, width: int) -> tuple[torch.Tensor, torch.Tensor]:
         """(index, sign), each (width,): the mirrored value ``i`` is ``value[index[i]] * sign[i]``."""
@@ -126,10 +135,18 @@ class Terms:
         self.rewards: Registry[RewardTerm] = Registry("reward term", f"{package}.rewards")
 
     def deployable(
-        self, *, width: Width, mirror: tuple[int, ...] | str, bounds: Bounds | None = None
+        self,
+        *,
+        width: Width,
+        mirror: tuple[int, ...] | str,
+        measured: Callable[[Any], Measured] | None = None,
+        bounds: Bounds | None = None,
     ) -> Callable[[Function], Function]:
-        """Register ``f(sensed, **params) -> (N, width)``: what a real robot has. Goes to the group ``policy``."""
-        return self._observation("policy", width, mirror, bounds, ("sensed",))
+        """Register ``f(sensed, **params) -> (N, width)``: what a real robot has. Goes to the group ``policy``.
+
+        ``measured`` tells of a config what a robot makes the values of; without it, it is asked for the values.
+        """
+        return self._observation("policy", width, mirror, bounds, ("sensed",), measured)
 
     def sim_only(
         self, *, width: Width, mirror: tuple[int, ...] | str, bounds: Bounds | None = None
@@ -157,11 +174,18 @@ class Terms:
         mirror: tuple[int, ...] | str,
         bounds: Bounds | None,
         sources: tuple[str, ...],
+        measured: Callable[[Any], Measured] | None = None,
     ) -> Callable[[Function], Function]:
         def register(function: Function) -> Function:
             _check_signature(function, sources)
             term = ObservationTerm(
-                name=function.__name__, group=group, width=width, function=function, mirror=mirror, bounds=bounds or {}
+                name=function.__name__,
+                group=group,
+                width=width,
+                function=function,
+                bounds=bounds or {},
+                mirror=mirror,
+                measured=measured,
             )
             self.observations.add(term)
             return function

@@ -1,6 +1,7 @@
 """The navigation task as a vectorised environment."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import warp as wp
@@ -10,6 +11,7 @@ from navtask import random
 from navtask.binding import MirrorMap, ObservationGroups, bind_rewards, trail_length
 from navtask.contract import Episode, VecTask, refilled
 from navtask.description import Described, Shown
+from navtask.interface import Axis, describe
 from navtask.kernels import Recorded, start_warp
 from navtask.nav.config import NavConfig
 from navtask.nav.lidar import Lidar
@@ -20,7 +22,12 @@ from navtask.nav.sensing import Sensed, Truth, drive, read_pose
 from navtask.nav.terms import TERMS
 from navtask.physics import build_physics
 
-ACTION_NAMES = ("vx", "vy", "wz")
+AXES = (
+    Axis("vx", "m/s", ROBOT.v_max, "forward speed, in the body's frame"),
+    Axis("vy", "m/s", ROBOT.v_max, "left speed, in the body's frame"),
+    Axis("wz", "rad/s", ROBOT.omega_max, "yaw rate, counter-clockwise"),
+)
+ACTION_NAMES = tuple(axis.name for axis in AXES)
 
 ANSWERS = {"vel_body": ("vx", "vy"), "omega": ("wz",)}
 """Terms that show what an action has led to, each value in units of the greatest command."""
@@ -144,7 +151,7 @@ class NavEnv(VecTask, Described):
             self.truth.pose,
             self.sensed.omega,
             self.sensed.goal_distance,
-            wp.vec3(ROBOT.v_max, ROBOT.v_max, ROBOT.omega_max),
+            wp.vec3(*(axis.scale for axis in AXES)),
             config.control_dt,
             ROBOT.lag,
             self.episode.action,
@@ -253,6 +260,9 @@ class NavEnv(VecTask, Described):
         return {name: (i.to(self.device), s.to(self.device)) for name, (i, s) in maps.items()}
 
     # -- as seen from outside ---------------------------------------------------------------------------------------
+
+    def interface(self) -> dict[str, Any]:  # noqa: D102
+        return describe(self.config, self._observation.measured("policy"), AXES, history=self.config.history)
 
     def terms(self) -> dict[str, list[Shown]]:  # noqa: D102
         shown: dict[str, list[Shown]] = {}

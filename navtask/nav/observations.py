@@ -1,8 +1,12 @@
 """The observation's terms. Each brings itself to order one."""
 
+import math
+
 import torch
 
+from navtask.interface import Measured
 from navtask.nav.config import NavConfig
+from navtask.nav.robot import ROBOT
 from navtask.nav.sensing import Sensed, Truth
 from navtask.nav.terms import deployable, sim_only
 
@@ -11,32 +15,74 @@ def _beams(config: NavConfig) -> int:
     return config.lidar.beams
 
 
-@deployable(width=_beams, mirror="beams")
+def _scan(config: NavConfig) -> Measured:
+    lidar = config.lidar
+    return Measured(
+        input="scan",
+        unit="m",
+        meaning="ranges from the body's centre, beam i at angle_min + i * angle_increment from straight ahead, "
+        "counter-clockwise",
+        transform="range",
+        scale=lidar.max_range,
+        details={
+            "angle_min": 0.0,
+            "angle_increment": 2 * math.pi / lidar.beams,
+            "noise_std": lidar.noise_std,
+            "dropout": lidar.dropout,
+        },
+    )
+
+
+@deployable(width=_beams, mirror="beams", measured=_scan)
 def lidar(sensed: Sensed) -> torch.Tensor:
     """Ranges as a share of the maximum range, in [0, 1]."""
     return sensed.scan / sensed.max_range
 
 
-@deployable(width=3, mirror=(1, -1, 1))
+def _goal(config: NavConfig) -> Measured:
+    return Measured(
+        input="goal",
+        unit="m",
+        meaning="x (forward) and y (left) of the goal in the body's frame",
+        width=2,
+        transform="polar",
+        scale=config.goal_distance_scale,
+    )
+
+
+@deployable(width=3, mirror=(1, -1, 1), measured=_goal)
 def goal_polar(sensed: Sensed) -> torch.Tensor:
     """Scaled distance of the goal, sine and cosine of its bearing in the body frame."""
     cosine, sine = sensed.goal_bearing.unbind(-1)
     return torch.stack([sensed.goal_distance / sensed.goal_distance_scale, sine, cosine], dim=-1)
 
 
-@deployable(width=2, mirror=(1, -1))
+def _vel_body(config: NavConfig) -> Measured:
+    meaning = "forward and left speed, in the body's frame"
+    return Measured(input="vel_body", unit="m/s", meaning=meaning, scale=ROBOT.v_max)
+
+
+@deployable(width=2, mirror=(1, -1), measured=_vel_body)
 def vel_body(sensed: Sensed) -> torch.Tensor:
     """Forward and left speed over the greatest speed."""
     return sensed.vel_body / sensed.v_max
 
 
-@deployable(width=1, mirror=(-1,))
+def _omega(config: NavConfig) -> Measured:
+    return Measured(input="omega", unit="rad/s", meaning="yaw rate, counter-clockwise", scale=ROBOT.omega_max)
+
+
+@deployable(width=1, mirror=(-1,), measured=_omega)
 def omega(sensed: Sensed) -> torch.Tensor:
     """Yaw rate over the greatest yaw rate."""
     return (sensed.omega / sensed.omega_max).unsqueeze(-1)
 
 
-@deployable(width=3, mirror=(1, -1, -1))
+def _action(config: NavConfig) -> Measured:
+    return Measured(input="action", unit="1", meaning="the last action, clipped to [-1, 1]; zeros at first")
+
+
+@deployable(width=3, mirror=(1, -1, -1), measured=_action)
 def action_prev(sensed: Sensed) -> torch.Tensor:
     """The last clipped action."""
     return sensed.action

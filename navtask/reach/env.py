@@ -1,6 +1,7 @@
 """The reaching task as a vectorised environment."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import warp as wp
@@ -10,6 +11,7 @@ from navtask import random
 from navtask.binding import MirrorMap, ObservationGroups, bind_rewards
 from navtask.contract import Episode, VecTask
 from navtask.description import Described, Shown
+from navtask.interface import Axis, describe
 from navtask.kernels import Recorded, start_warp
 from navtask.physics import build_physics
 from navtask.reach.arm import JOINTS, build_model, read_arm, vec6
@@ -180,6 +182,10 @@ class ReachEnv(VecTask, Described):
         return {name: (i.to(self.device), s.to(self.device)) for name, (i, s) in maps.items()}
 
     # -- as seen from outside ---------------------------------------------------------------------------------------
+
+    def interface(self) -> dict[str, Any]:  # noqa: D102
+        axes = [Axis(joint, "rad/s", read_arm().v_max, f"speed of the joint {joint}") for joint in self.action_names]
+        return describe(self.config, self._observation.measured("policy"), axes)
 
     def terms(self) -> dict[str, list[Shown]]:  # noqa: D102
         answers = {"joint_vel": self.action_names}

@@ -109,7 +109,8 @@ def _export(trial: spec.TrialSpec, runner: Runner) -> None:
     algorithm = trial.config.algorithm
     write_trace(trial.folder, runner.kl, runner.learning_rate, (algorithm.desired_kl, algorithm.desired_kl_end))
     policy = trial.config.policy
-    export_policy(runner.algorithm.get_policy(), policy.activation, policy.distribution, trial.folder)
+    told = runner.env.interface() if policy.obs_groups["actor"] == ["policy"] else None
+    export_policy(runner.algorithm.get_policy(), policy.activation, policy.distribution, told, trial.folder)
     try:
         if replays := runner.replays():
             draw_picture(replays, trial.folder / "trajectories.png")

@@ -1,6 +1,7 @@
-"""A trial's policy in MLflow's own format, with a signature: for `mlflow.pyfunc.load_model` and `mlflow models serve`.
+"""A trial's policy in MLflow's own format: for `mlflow.pyfunc.load_model` and `mlflow models serve`.
 
-It needs NumPy alone, and carries its code with it: whoever loads it needs neither this project nor torch.
+It has a signature, and its interface (see `navtask.interface`) as metadata. It needs NumPy alone, and carries its code
+with it: whoever loads it needs neither this project nor torch.
 """
 
 import warnings
@@ -33,8 +34,9 @@ def save(policy: Path, into: Path) -> None:
             code_paths=[navtask.numpy_policy.__file__],
             artifacts={"policy": str(policy)},
             signature=ModelSignature(
-                inputs=Schema([TensorSpec(number, (-1, loaded.width))]),
-                outputs=Schema([TensorSpec(number, (-1, loaded.num_actions))]),
+                inputs=Schema([TensorSpec(number, (-1, loaded.width), "obs")]),
+                outputs=Schema([TensorSpec(number, (-1, loaded.num_actions), "actions")]),
             ),
+            metadata={} if loaded.interface is None else {"interface": loaded.interface},
             pip_requirements=[f"numpy=={np.__version__}"],
         )

@@ -18,7 +18,8 @@ class ServedPolicy(PythonModel):
 
     def predict(self, context: Any, model_input: np.ndarray, params: dict[str, Any] | None = None) -> np.ndarray:
         """The actions."""
-        actions: np.ndarray = self._policy(model_input)
+        # MLflow reads the hint, knows no better one, and hands over {"obs": array} as the signature has it.
+        actions: np.ndarray = self._policy(model_input["obs"])
         return actions
 
 

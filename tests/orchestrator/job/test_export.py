@@ -50,12 +50,12 @@ def make_policy(activation="relu", distribution="GaussianDistribution", normalis
 class TestEqualToTheTrainedPolicy:
     def check(self, tmp_path, activation, distribution, normalised=True):
         policy, observations = make_policy(activation, distribution, normalised)
-        export_policy(policy, activation, distribution, tmp_path)
+        export_policy(policy, activation, distribution, {"task": "nav"}, tmp_path)
         with torch.no_grad():
             expected = policy(observations).numpy()
         raw = observations["policy"].numpy()
         in_numpy = NumpyPolicy(tmp_path / "policy.npz")
-        assert (in_numpy.width, in_numpy.num_actions) == (78, 3)
+        assert (in_numpy.width, in_numpy.num_actions, in_numpy.interface) == (78, 3, {"task": "nav"})
         np.testing.assert_allclose(in_numpy(raw), expected, atol=1e-5)
         np.testing.assert_allclose(in_numpy(raw[7]), expected[7], atol=1e-5)
         session = onnxruntime.InferenceSession(tmp_path / "policy.onnx")
@@ -79,7 +79,7 @@ class TestEqualToTheTrainedPolicy:
 def test_runs_with_numpy_alone(tmp_path):
     """The file and the arrays on a machine that has neither this project nor torch."""
     policy, _ = make_policy()
-    export_policy(policy, "relu", "GaussianDistribution", tmp_path)
+    export_policy(policy, "relu", "GaussianDistribution", None, tmp_path)
     shutil.copy(navtask.numpy_policy.__file__, tmp_path)
     code = (
         "import sys, numpy; from numpy_policy import NumpyPolicy;"
@@ -92,6 +92,6 @@ def test_runs_with_numpy_alone(tmp_path):
 
 def test_says_which_width_it_takes(tmp_path):
     policy, _ = make_policy()
-    export_policy(policy, "relu", "GaussianDistribution", tmp_path)
+    export_policy(policy, "relu", "GaussianDistribution", None, tmp_path)
     with pytest.raises(ValueError, match="76 wide; this policy takes 78"):
         NumpyPolicy(tmp_path / "policy.npz")(np.zeros(76))

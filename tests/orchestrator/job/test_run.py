@@ -151,8 +151,11 @@ class TestFinished:
         (onnx,) = session.run(["actions"], {"obs": observations["policy"].numpy()})
         np.testing.assert_allclose(onnx, expected, atol=1e-5)
 
-        in_numpy = NumpyPolicy(done / "policy.npz")(observations["policy"].numpy())
-        np.testing.assert_allclose(in_numpy, expected, atol=1e-5)
+        in_numpy = NumpyPolicy(done / "policy.npz")
+        np.testing.assert_allclose(in_numpy(observations["policy"].numpy()), expected, atol=1e-5)
+        interface = runner.env.interface()
+        assert in_numpy.interface == interface
+        assert json.loads(session.get_modelmeta().custom_metadata_map["interface"]) == interface
 
     def test_keeps_what_each_evaluated_room_came_to(self, done):
         rooms = np.load(done / "eval_rooms.npz")

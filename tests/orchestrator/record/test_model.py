@@ -22,7 +22,7 @@ def policy(tmp_path):
     path = tmp_path / "t" / "policy.npz"
     path.parent.mkdir()
     normaliser = {"mean": np.full(78, 0.1, np.float32), "std": np.full(78, 2.0, np.float32)}
-    np.savez(path, **normaliser, **layers, activation="elu", output="mean")
+    np.savez(path, **normaliser, **layers, activation="elu", output="mean", interface='{"task": "nav"}')
     return path
 
 
@@ -42,12 +42,17 @@ def test_is_loaded_and_gives_the_policys_actions(policy, uri, tmp_path, capfd):
         "model = mlflow.pyfunc.load_model(f'runs:/{sys.argv[2]}/model')\n"
         "numpy.save('actions.npy', model.predict(numpy.load('observations.npy')))\n"
         "assert 'torch' not in sys.modules\n"
+        "told = model.metadata\n"
+        "assert told.metadata == {'interface': {'task': 'nav'}}\n"
+        "assert [(spec.name, spec.shape) for spec in told.signature.inputs] == [('obs', (-1, 78))]\n"
+        "assert [(spec.name, spec.shape) for spec in told.signature.outputs] == [('actions', (-1, 3))]\n"
         "try: model.predict(numpy.zeros((1, 76), numpy.float32))\n"
         "except mlflow.MlflowException: print('refused')\n"
     )
     command = [sys.executable, "-c", script, uri, run_id]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "refused", done.stderr
+    assert "Warning" not in done.stderr
     np.testing.assert_allclose(np.load(tmp_path / "actions.npy"), NumpyPolicy(policy)(observations), atol=1e-6)
 
 
