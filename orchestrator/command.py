@@ -93,6 +93,6 @@ def tell(error: Exception) -> int:
     return 1
 
 
-def say(error: object) -> None:
-    """An error for people: one line, without credentials."""
-    print(f"error: {redact(' '.join(str(error).split()))}", file=sys.stderr)
+def say(error: object, kind: str = "error") -> None:
+    """An error, or something else of that ``kind``, for people: one line, without credentials."""
+    print(f"{kind}: {redact(' '.join(str(error).split()))}", file=sys.stderr)

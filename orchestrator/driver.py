@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Config
+from orchestrator.files import Damaged
 from orchestrator.interruption import STOP_GRACE, Interruption
 from orchestrator.job.spec import CHECKPOINTS, METRICS, RESULT, TrialSpec, update
 from orchestrator.launch.base import MISTAKE, Exit, Launcher
@@ -68,6 +69,7 @@ class Driver:
         self._begun: list[LiveTrial] = []
         self._jobs: list[Job] = []
         self._ended: list[TrialSpec] = []
+        self._told_of: set[str] = set()
 
     def run(self) -> int:
         """Drive. Returns 0, or 128 + the signal that ended it; raises UserError, with nothing changed, before."""
@@ -100,6 +102,7 @@ class Driver:
     def _resume(self) -> None:
         for ended in self._search.ended():
             self._note_ended(ended)
+        self._tell_damage()
         for ended in self._search.unrecorded():
             self._record_ended(ended)
         for trial in self._search.unfinished():
@@ -323,11 +326,14 @@ class Driver:
     def _diagnose(self, spec: TrialSpec) -> Mapping[str, str]:
         """Code -> words of what the training's curves show; written down once, when it has ended."""
         try:
-            if not (spec.folder / DIAGNOSIS).exists():
+            try:
+                return diagnosis.read(spec.folder / DIAGNOSIS)
+            except (FileNotFoundError, Damaged):
                 diagnosis.attach(spec.folder)
+                return diagnosis.read(spec.folder / DIAGNOSIS)
         except Exception as error:  # a full disk, a damaged log: no reason to end a search
             self._screen.note(f"{spec.folder.name}: not diagnosed: {error}")
-        return diagnosis.attached(spec.folder)
+            return {}
 
     def _end(self, live: LiveTrial) -> None:
         """All trainings of a trial have ended."""
@@ -361,12 +367,20 @@ class Driver:
         self.status.findings, self.status.again = findings.lines, findings.again
         if self._config.sweep is not None:
             self._recording.conclude(findings, self._write_report())
+        self._tell_damage()
+
+    def _tell_damage(self) -> None:
+        """Say once what of the trials' files can't be read."""
+        for line in self._search.careful.lines:
+            if line not in self._told_of:
+                self._told_of.add(line)
+                self._screen.note(line)
 
     def _write_report(self) -> list[Path]:
         from orchestrator.report import sweep as report  # it draws, which takes half a second to import
 
         try:
-            return [report.write(self._search.folder, self._config, self._search.ended())]
+            return [report.write(self._search.folder, self._config, self._search.ended(), self._search.careful)]
         except Exception as error:  # a full disk, a damaged log: no reason to fail a search that has ended
             self._screen.note(f"no report: {error}")
             return []

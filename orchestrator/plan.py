@@ -12,10 +12,10 @@ from orchestrator.launch.loading import load
 from orchestrator.record.redact import redact
 from orchestrator.record.store import check_uri
 from orchestrator.search import objective, samplers
-from orchestrator.search.base import Search, read_result
+from orchestrator.search.base import DATABASE, Search, read_result
 from orchestrator.search.single import SingleRun
 from orchestrator.search.space import Space, build
-from orchestrator.search.sweep import DATABASE, Sweep
+from orchestrator.search.sweep import Sweep
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ def _how_long(plan: Plan, launcher: Launcher) -> str:
                 spec = read(folder)
             except UserError:
                 continue
-            scale = plan.config.algorithm.iterations / spec.config.algorithm.iterations
-            seconds.append(float(result.get("train_seconds", math.nan)) * scale)
-    seconds = [s for s in seconds if math.isfinite(s)]
+            took = result.get("train_seconds")
+            if isinstance(took, int | float) and math.isfinite(took):
+                seconds.append(took * plan.config.algorithm.iterations / spec.config.algorithm.iterations)
     if not seconds:
         return "for how long is known once the first training has ended"
     typical = sum(seconds) / len(seconds)

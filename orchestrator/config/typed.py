@@ -34,8 +34,11 @@ def typed(kind: Any, value: Any, key: str, settled: Mapping[str, Any]) -> Any:
         if is_dataclass(bare):
             return _instance(bare, value, key, settled)
         if get_origin(bare) is dict:
-            inner_kind = get_args(bare)[1]
-            return {name: typed(inner_kind, inner, join(key, name), settled) for name, inner in value.items()}
+            name_kind, inner_kind = get_args(bare)
+            return {
+                typed(name_kind, name, join(key, name), {}): typed(inner_kind, inner, join(key, name), settled)
+                for name, inner in value.items()
+            }
     elif isinstance(value, list | tuple) and get_origin(bare) is list:
         inner_kind = get_args(bare)[0]
         return [typed(inner_kind, inner, f"{key}[{index}]", settled) for index, inner in enumerate(value)]

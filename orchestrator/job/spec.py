@@ -11,8 +11,10 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from orchestrator import files
 from orchestrator.config import Config, from_plain, to_plain
 from orchestrator.errors import UserError
+from orchestrator.files import Damaged
 from orchestrator.record.redact import redact_tree
 
 SPEC, CONFIG, METRICS, RESULT = "trial.json", "config.yaml", "metrics.jsonl", "result.json"
@@ -72,22 +74,21 @@ def read(folder: Path) -> TrialSpec:
     """
     folder = Path(folder).resolve()
     try:
-        data = json.loads((folder / SPEC).read_text())
-        plain = from_yaml((folder / CONFIG).read_text())
+        data = files.read_mapping(folder / SPEC, json.loads, "JSON")
+        plain = files.read_mapping(folder / CONFIG, from_yaml, "YAML")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(f"{folder}: no trial here ({Path(str(error.filename)).name} is missing)") from error
-    except (ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{folder}: not a trial's folder: {str(error).splitlines()[0]}") from error
-    if not isinstance(data, dict) or not isinstance(plain, dict):
-        raise UserError(f"{folder}: not a trial's folder: {SPEC} and {CONFIG} must be mappings")
     known = {name: data[name] for name in _FIELDS if name in data}
     for name, value in known.items():
         if not isinstance(value, _FIELDS[name]):
-            raise UserError(f"{folder / SPEC}: damaged: {name}={value!r}")
+            raise Damaged(folder / SPEC, f"{name}={value!r}")
+    for name in ("study", "number", "seed", "params"):
+        if name not in known:
+            raise Damaged(folder / SPEC, f"{name}: a value is needed")
     try:
         return TrialSpec(folder=folder, config=from_plain(plain), **known)
-    except TypeError as error:
-        raise UserError(f"{folder / SPEC}: {error}") from error
+    except UserError as error:
+        raise Damaged(folder / CONFIG, str(error)) from error
 
 
 _FIELDS: dict[str, type | tuple[type, ...]] = {

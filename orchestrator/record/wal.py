@@ -15,10 +15,13 @@ A line is handed to the kernel at once but not forced to the disk: it outlives t
 import json
 import math
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from orchestrator.files import Damaged
 
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -94,7 +97,7 @@ class Tail:
         self._offset = 0
 
     def read(self) -> list[Record]:
-        """Return what is new since the last call."""
+        """Return what is new since the last call. Raises Damaged where a folder is there."""
         try:
             now = os.stat(self.path)
         except FileNotFoundError:
@@ -108,6 +111,8 @@ class Tail:
                 return []
             self._offset = 0
             now = os.fstat(self._fd)
+            if stat.S_ISDIR(now.st_mode):
+                raise Damaged(self.path, "expected a log of metrics, found a folder")
         if now.st_size == self._offset:
             return []
         data = _read_from(self._fd, self._offset)
@@ -132,7 +137,7 @@ class Tail:
 
 
 def read(path: Path) -> list[Record]:
-    """Return every whole record of a log; empty when there is no file."""
+    """Return every whole record of a log; empty when there is no file. Raises Damaged where a folder is there."""
     tail = Tail(path)
     try:
         return tail.read()
@@ -187,7 +192,7 @@ def decode(line: bytes) -> Record | None:
         if type(step) is not int or not isinstance(metrics, Mapping):
             return None
         values = {name: _NON_FINITE[v] if isinstance(v, str) else float(v) for name, v in metrics.items()}
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
     return Record(step, time, values)
 

@@ -1,22 +1,19 @@
 """``python -m orchestrator.report study=<name or folder>``: write the report of a study, also of one under way.
 
-``pictures=<folder>`` keeps its pictures as files of their own. Exit codes: 0 done, 1 failed, 2 a mistake.
+``pictures=<folder>`` keeps its pictures as files of their own. What can't be read is said in the report, and here. Exit
+codes: 0 done, 1 failed, 2 a mistake.
 """
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml  # type: ignore[import-untyped]
-
 from orchestrator import command
 from orchestrator.command import Arguments
 from orchestrator.config import PROJECT, from_plain
 from orchestrator.errors import UserError, nearest
-from orchestrator.job.spec import from_yaml
-from orchestrator.report.sweep import write
-from orchestrator.search.space import Space
-from orchestrator.search.sweep import STUDY, Sweep
+from orchestrator.files import Damaged
+from orchestrator.search.base import STUDY
 
 SWEEPS = PROJECT / "sweeps"
 """Where a name alone is looked for."""
@@ -26,17 +23,25 @@ def report(arguments: Sequence[str]) -> int:
     """Do what the command line says; returns the exit code."""
     given = Arguments(arguments, ("study", "pictures"))
     folder = _find(given.need("study", "name or folder"))
+    from orchestrator.report.sweep import write  # now that there is something to do: what follows takes a second
+    from orchestrator.search.space import Space
+    from orchestrator.search.sweep import Sweep, read_begun
+
     try:
-        begun = from_yaml((folder / STUDY).read_text())
-    except (ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{folder / STUDY}: damaged: {str(error).splitlines()[0]}") from error
-    if not isinstance(begun, dict) or not isinstance(begun.get("config"), dict):
-        raise UserError(f"{folder / STUDY}: damaged: expected the key config")
-    config = from_plain(begun["config"])
+        config = from_plain(read_begun(folder)["config"])
+    except Damaged:
+        raise
+    except UserError as error:
+        raise Damaged(folder / STUDY, str(error)) from error
+    if config.sweep is None:
+        raise Damaged(folder / STUDY, "config.sweep: a value is needed")
     pictures = given.get("pictures")
-    into = Path(pictures) if pictures is not None else None
     # Without the space: what was searched is told by the trials, and a stranger's space could name code.
-    print(write(folder, config, Sweep(config, Space(()), folder).look(), into))
+    sweep = Sweep(config, Space(()), folder)
+    written = write(folder, config, sweep.look(), sweep.careful, Path(pictures) if pictures is not None else None)
+    for line in sweep.careful.lines:
+        command.say(line, "not in the report")
+    print(written)
     return 0
 
 

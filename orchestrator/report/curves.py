@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import yaml  # type: ignore[import-untyped]
 
+from orchestrator import files
 from orchestrator.errors import UserError
+from orchestrator.files import Damaged
 from orchestrator.job.spec import CONFIG, METRICS, RESULT, from_yaml
 from orchestrator.record import wal
 from orchestrator.record.fields import flatten
@@ -179,10 +181,9 @@ def _log_points(path: Path) -> Iterable[tuple[str, int, float]]:
 
 def _settings(folder: Path) -> dict[str, Any]:
     try:
-        plain = from_yaml((folder / CONFIG).read_text())
-    except (OSError, ValueError, yaml.YAMLError):  # a help, not worth failing for
+        return dict(flatten(files.read_mapping(folder / CONFIG, from_yaml, "YAML")))
+    except (OSError, Damaged):  # a help, not worth failing for
         return {}
-    return dict(flatten(plain)) if isinstance(plain, Mapping) else {}
 
 
 def _failure(folder: Path) -> str | None:
@@ -194,5 +195,5 @@ def _scalar(text: str) -> Any:
     """A param as the value that it was written from."""
     try:
         return float(text) if re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", text) else from_yaml(text)
-    except (ValueError, yaml.YAMLError):
+    except (ValueError, RecursionError, yaml.YAMLError):
         return text

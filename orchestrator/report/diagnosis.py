@@ -7,17 +7,23 @@ means that it was looked for.
 """
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator import files
 from orchestrator.job.spec import write_aside
 from orchestrator.report.curves import Missing, RunCurves, from_folder
 from orchestrator.report.faults import CHECKS, Verdict
 
 DIAGNOSIS = "diagnosis.md"
 """In a trial's folder."""
+
+HEAD = "# What the curves of"
+"""How it begins."""
+
+MEANING = {"warning": "to look into", "information": "good to know"}
+"""Levels as people say them."""
 
 CODES = tuple(code for codes, _, _ in CHECKS for code in codes)
 """All that is looked for."""
@@ -52,7 +58,7 @@ def diagnose(run: RunCurves) -> Diagnosis:
 
 def as_markdown(diagnosis: Diagnosis) -> str:
     """The text of ``diagnosis.md``."""
-    lines = [f"# What the curves of {diagnosis.iterations} iterations show", ""]
+    lines = [f"{HEAD} {diagnosis.iterations} iterations show", ""]
     lines += [f"- **{verdict.code}** {verdict}" for verdict in diagnosis.verdicts] or ["Nothing to object to."]
     if diagnosis.not_judged:
         lines += ["", "Not judged:", ""]
@@ -65,22 +71,57 @@ def attach(folder: Path) -> None:
     write_aside(folder / DIAGNOSIS, as_markdown(diagnose(from_folder(folder))))
 
 
-def attached(folder: Path) -> dict[str, str]:
-    """Code -> level and words of each verdict in a folder's ``diagnosis.md``; empty where there is none."""
-    try:
-        text = (folder / DIAGNOSIS).read_text()
-    except OSError:
-        return {}
-    return dict(re.findall(r"^- \*\*(\w+)\*\* (.*)$", text, re.MULTILINE))
+def read(file: Path) -> dict[str, str]:
+    """Code -> level and words of each verdict in a ``diagnosis.md``. Raises FileNotFoundError, or Damaged."""
+
+    def verdicts(text: str) -> dict[str, str]:
+        if not text.startswith(HEAD) or not text.endswith("\n"):
+            raise ValueError("it is not whole")
+        return dict(re.findall(r"^- \*\*(\w+)\*\* (.*)$", text, re.MULTILINE))
+
+    found: dict[str, str] = files.read(file, verdicts, "a diagnosis")
+    return found
+
+
+@dataclass(frozen=True)
+class Told:
+    """A code that several trainings were told, at its worst."""
+
+    code: str
+    level: str
+    trainings: int
+    """How many were told it at this level."""
+    example: str
+
+
+def worst(trainings: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Code -> the worst of what some trainings were told under it."""
+    found: dict[str, str] = {}
+    for verdicts in trainings:
+        for code, words in verdicts.items():
+            if code not in found or words.startswith("warning") > found[code].startswith("warning"):
+                found[code] = words
+    return found
+
+
+def count(trainings: Sequence[Mapping[str, str]]) -> list[Told]:
+    """What trainings were told, warnings first. A code that is a warning to some and information to others is counted
+    as a warning, among those whom it warns."""
+    found = []
+    for code, example in worst(trainings).items():
+        level = example.partition(",")[0]
+        told = sum(verdicts.get(code, "").startswith(level) for verdicts in trainings)
+        found.append(Told(code, level, told, example))
+    return sorted(found, key=lambda t: (t.level != "warning", -t.trainings, t.code))
 
 
 def summarise(trainings: Sequence[Mapping[str, str]]) -> list[str]:
-    """At most two lines on what ``attached`` gave for some trainings: who has a warning, and what is good to know."""
+    """At most two lines on what some trainings were told: who has a warning, and what is good to know."""
     lines = []
-    for level, head in (("warning", "curves, to look into"), ("information", "curves, good to know")):
-        found = Counter(code for verdicts in trainings for code, words in verdicts.items() if words.startswith(level))
+    for level in ("warning", "information"):
+        found = [told for told in count(trainings) if told.level == level]
         if found:
-            each = (f"{code} in {count}" if len(trainings) > 1 else code for code, count in found.most_common())
+            each = (f"{told.code} in {told.trainings}" if len(trainings) > 1 else told.code for told in found)
             of = f" of {len(trainings)} trainings" if len(trainings) > 1 else ""
-            lines.append(f"{head}: {', '.join(each)}{of} ({DIAGNOSIS} in each folder)")
+            lines.append(f"curves, {MEANING[level]}: {', '.join(each)}{of} ({DIAGNOSIS} in each folder)")
     return lines

@@ -1,21 +1,40 @@
 """The pictures of a sweep's report, as PNG bytes; each function returns None where there is nothing to draw."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from PIL import Image
 
+from orchestrator.files import Damaged
 from orchestrator.report.rows import Row, spearman
+from orchestrator.search.confirm import Confirmed
+from orchestrator.search.front import Front
 
-BASELINE, BEST, OTHER, BAD = "#1f5fa8", "#1a8a55", "#9aa0a6", "#c23b33"
+BASELINE, BEST, OTHER, BROKEN, UNFINISHED = "#1f5fa8", "#1a8a55", "#9aa0a6", "#d9822b", "#c23b33"
 
 Picture = bytes | None
 
 
-def history(rows: Sequence[Row], name: str, best: int | None, maximize: bool) -> Picture:
+def read(path: Path) -> bytes:
+    """A picture of a trial's folder. Raises FileNotFoundError, or Damaged."""
+    try:
+        data = path.read_bytes()
+        with Image.open(io.BytesIO(data)) as image:
+            image.load()
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # Pillow raises whatever the damage leads to
+        raise Damaged(path, f"expected a picture ({type(error).__name__})") from error
+    return data
+
+
+def history(rows: Sequence[Row], name: str, best: Collection[int], maximize: bool) -> Picture:
     """The objective of each trial, with the 95 % interval of its last evaluation, and the best so far."""
     known = [row for row in rows if row.value is not None]
     if not known:
@@ -25,46 +44,55 @@ def history(rows: Sequence[Row], name: str, best: int | None, maximize: bool) ->
         colour = _colour(row, best)
         low, high = row.interval if row.interval else (row.value, row.value)
         axes.plot([row.number, row.number], [low, high], color=colour, alpha=0.4, linewidth=2)
-        marker = "o" if row.state == "finished" else "x"
-        axes.plot(row.number, row.value, marker, color=colour, markersize=6)
+        axes.plot(row.number, row.value, _marker(row), color=colour, markersize=6)
     finished = [row for row in known if row.state == "finished" and not row.broken]
     if finished:
         so_far = (np.maximum if maximize else np.minimum).accumulate([row.value or 0.0 for row in finished])
         axes.step([row.number for row in finished], so_far, where="post", color=BEST, linewidth=1, label="best so far")
     baseline = next((row for row in known if row.number == 0), None)
     if baseline is not None:
-        axes.axhline(baseline.value, color=BASELINE, linewidth=1, linestyle="--", label="baseline (trial 0)")
-    axes.set_xlabel("trial (x: stopped early)")
-    axes.set_ylabel(name)
-    axes.legend(fontsize=8, loc="lower right")
+        axes.axhline(baseline.value, color=BASELINE, linewidth=1, linestyle="--", label="the baseline's")
+    axes.set_xlabel("trial" + (" (x: stopped early)" if any(row.state != "finished" for row in known) else ""))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_ylabel(f"{name} (more is better)" if maximize else f"{name} (less is better)")
+    _explain(axes, known, best)
     return _png(figure)
 
 
-def learning_curves(rows: Sequence[Row], name: str, best: int | None) -> Picture:
+def learning_curves(rows: Sequence[Row], name: str, best: Collection[int]) -> Picture:
     """A metric of every trial over the iterations."""
     drawn = [row for row in rows if row.curves.get(name)]
     if not drawn:
         return None
     figure, (axes,) = _figure(9, 3.4)
-    for row in sorted(drawn, key=lambda row: row.number in (0, best)):
+    for row in sorted(drawn, key=lambda row: row.number == 0 or row.number in best):
         steps, values = zip(*row.curves[name], strict=True)
-        emphasised = row.number in (0, best)
-        label = {0: "baseline"}.get(row.number, f"trial {row.number}") if emphasised else None
+        emphasised = row.number == 0 or row.number in best
+        label = {0: "baseline (trial 0)"}.get(row.number, f"trial {row.number}") if emphasised else None
         colour = _colour(row, best) if emphasised else OTHER
         axes.plot(
-            steps, values, color=colour, alpha=1 if emphasised else 0.5, linewidth=2 if emphasised else 1, label=label
+            steps,
+            values,
+            "o-" if len(steps) < 3 else "-",
+            color=colour,
+            alpha=1 if emphasised else 0.5,
+            linewidth=2 if emphasised else 1,
+            label=label,
         )
     axes.set_xlabel("iteration")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel(name)
-    axes.legend(fontsize=8, loc="lower right")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return _png(figure)
 
 
-def slices(rows: Sequence[Row], params: Sequence[str], name: str, best: int | None) -> Picture:
-    """The objective over each searched value alone, whatever the others were."""
-    known = [row for row in rows if row.value is not None and row.state == "finished"]
+def slices(rows: Sequence[Row], params: Sequence[str], name: str, best: Collection[int]) -> Picture:
+    """The objective over each searched value alone, whatever the others were; with fewer than five trials there is
+    nothing to be seen."""
+    known = [row for row in rows if row.value is not None and row.state == "finished" and row.params]
     numeric = [p for p in params if all(isinstance(row.params.get(p), int | float) for row in known)]
-    if len(known) < 3 or not numeric:
+    if len(known) < 5 or not numeric:
         return None
     columns = min(5, len(numeric))
     height = -(-len(numeric) // columns)
@@ -82,7 +110,7 @@ def slices(rows: Sequence[Row], params: Sequence[str], name: str, best: int | No
 
 def correlations(rows: Sequence[Row], params: Sequence[str], metrics: Sequence[str]) -> Picture:
     """Spearman's rank correlation of each searched value with each metric; bold: 95 % sure not to be 0, each alone."""
-    finished = [row for row in rows if row.state == "finished"]
+    finished = [row for row in rows if row.state == "finished" and row.params]
     params = [p for p in params if all(isinstance(row.params.get(p), int | float) for row in finished)]
     if len(finished) < 8 or not params:
         return None
@@ -102,52 +130,56 @@ def correlations(rows: Sequence[Row], params: Sequence[str], metrics: Sequence[s
     return _png(figure)
 
 
-def confirmation(confirmed: Mapping[str, Any]) -> Picture:
+def confirmation(confirmed: Confirmed) -> Picture:
     """Differences from the baseline on fresh seeds: each seed's, their mean, and its interval."""
-    compared = [c for c in confirmed["comparisons"] if c["difference"] is not None]
+    compared = [c for c in confirmed.comparisons if None not in (c.difference, c.low, c.high)]
     if not compared:
         return None
     figure, (axes,) = _figure(9, 0.9 + 0.6 * len(compared))
     for k, c in enumerate(compared):
-        colour = BEST if c["verdict"] == "better" else BAD if c["verdict"] == "worse" else OTHER
-        axes.plot([c["low"], c["high"]], [k, k], color=colour, linewidth=3, alpha=0.6)
-        axes.plot(c["difference"], k, "o", color=colour, markersize=8)
-        each = [
-            c["values"][seed] - confirmed["baseline"][seed] for seed in c["values"] if seed in confirmed["baseline"]
-        ]
+        colour = BEST if c.verdict == "better" else UNFINISHED if c.verdict == "worse" else OTHER
+        axes.plot([c.low, c.high], [k, k], color=colour, linewidth=3, alpha=0.6)
+        axes.plot(c.difference, k, "o", color=colour, markersize=8)
+        each = [c.values[seed] - confirmed.baseline[seed] for seed in c.values if seed in confirmed.baseline]
         axes.plot(each, [k + 0.22] * len(each), "|", color="black", markersize=7)
     axes.axvline(0, color=BASELINE, linewidth=1, linestyle="--")
-    axes.set_yticks(range(len(compared)), [f"trial {c['trial']}" for c in compared])
+    axes.set_yticks(range(len(compared)), [f"trial {c.trial}" for c in compared])
     axes.set_ylim(-0.6, len(compared) - 0.4)
-    axes.set_xlabel(f"{confirmed['objective']} minus the baseline's (strokes: one seed each)")
+    better = "right" if confirmed.direction == "maximize" else "left"
+    axes.set_xlabel(f"{confirmed.objective} minus the baseline's; better to the {better} (strokes: one seed each)")
     return _png(figure)
 
 
-def front(described: Mapping[str, Any], rows: Sequence[Row]) -> Picture:
+def front(described: Front, rows: Sequence[Row]) -> Picture:
     """Every pair of objectives: all trials, and those on the front; and the hypervolume over trials."""
-    names = list(described["objectives"])
+    names = list(described.objectives)
     pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
-    points = [row for row in rows if row.values is not None and row.state == "finished"]
+    points = [row for row in rows if row.values is not None and len(row.values) == len(names)]
     if not points:
         return None
-    figure, axes = _figure(3.2 * (len(pairs) + 1), 3.0, 1, len(pairs) + 1)
-    on_front = {point["trial"] for point in described["front"]}
+    columns = min(2, len(pairs) + 1)
+    height = -(-(len(pairs) + 1) // columns)
+    figure, axes = _figure(4.5 * columns, 3.0 * height, height, columns)
+    on_front = set(described.on_front)
     for ax, (a, b) in zip(axes, pairs, strict=False):
         for row in points:
             assert row.values is not None
-            colour = BASELINE if row.number == 0 else BEST if row.number in on_front else OTHER
-            ax.plot(row.values[names.index(a)], row.values[names.index(b)], "o", color=colour, markersize=5)
+            place = (row.values[names.index(a)], row.values[names.index(b)])
+            ax.plot(*place, _marker(row), color=_colour(row, on_front), markersize=5)
             if row.number in on_front:
-                place = (row.values[names.index(a)], row.values[names.index(b)])
                 ax.annotate(str(row.number), place, fontsize=7, xytext=(3, 3), textcoords="offset points")
-        ax.set_xlabel(f"{a} ({described['objectives'][a]['direction']})", fontsize=8)
-        ax.set_ylabel(f"{b} ({described['objectives'][b]['direction']})", fontsize=8)
+        ax.set_xlabel(f"{a} ({described.objectives[a].direction})", fontsize=8)
+        ax.set_ylabel(f"{b} ({described.objectives[b].direction})", fontsize=8)
         ax.tick_params(labelsize=7)
-    volumes = described["hypervolume"]["by_trial"]
-    axes[-1].step([int(n) for n in volumes], list(volumes.values()), where="post", color=BEST)
-    axes[-1].set_xlabel("trial", fontsize=8)
-    axes[-1].set_ylabel("hypervolume", fontsize=8)
-    axes[-1].tick_params(labelsize=7)
+    volumes, ax = described.hypervolume.by_trial, axes[len(pairs)]
+    ax.step(list(volumes), list(volumes.values()), "o-", where="post", color=BEST, markersize=3)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlabel("trial", fontsize=8)
+    ax.set_ylabel("hypervolume", fontsize=8)
+    ax.tick_params(labelsize=7)
+    for ax in axes[len(pairs) + 1 :]:
+        ax.set_visible(False)
+    _explain(axes[0], points, on_front, "on the front")
     return _png(figure)
 
 
@@ -157,12 +189,32 @@ def short(path: str) -> str:
     return ".".join(parts) or path
 
 
-def _colour(row: Row, best: int | None) -> str:
+def _kind(row: Row, best: Collection[int], best_is: str) -> str:
+    """What a trial is, as the legend has it."""
     if row.number == 0:
-        return BASELINE
-    if row.number == best:
-        return BEST
-    return OTHER if row.state == "finished" else BAD
+        return "baseline (trial 0)"
+    if row.number in best:
+        return best_is
+    if row.state != "finished":
+        return "did not finish"
+    return "breaks a constraint" if row.broken else "another trial"
+
+
+def _colour(row: Row, best: Collection[int]) -> str:
+    colours = {"baseline (trial 0)": BASELINE, "": BEST, "did not finish": UNFINISHED, "breaks a constraint": BROKEN}
+    return colours.get(_kind(row, best, ""), OTHER)
+
+
+def _marker(row: Row) -> str:
+    return "s" if row.broken else "o" if row.state == "finished" else "x"
+
+
+def _explain(axes: Any, rows: Iterable[Row], best: Collection[int], best_is: str = "best") -> None:
+    """A legend of the trials beside what has one already."""
+    lines = {_kind(row, best, best_is): (_marker(row), _colour(row, best)) for row in rows}
+    for label, (marker, colour) in lines.items():
+        axes.plot([], [], marker, color=colour, label=label)
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 
 
 def _figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Any]]:

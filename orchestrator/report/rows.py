@@ -8,9 +8,11 @@ from typing import Any
 
 from scipy import stats
 
+from orchestrator.files import Careful, Damaged
 from orchestrator.job.spec import METRICS
 from orchestrator.record import wal
-from orchestrator.report.diagnosis import attached
+from orchestrator.report import diagnosis
+from orchestrator.report.diagnosis import DIAGNOSIS
 from orchestrator.search.base import Ended
 from orchestrator.search.objective import Judge, summarise
 
@@ -38,6 +40,8 @@ class Row:
     verdicts: Mapping[str, str] = field(default_factory=dict)
     """Diagnosis code -> words, of all trainings."""
     folders: Sequence[Path] = ()
+    unread: Sequence[str] = ()
+    """Names of its files that could not be read, or not as a whole."""
 
     @property
     def value(self) -> float | None:
@@ -45,13 +49,19 @@ class Row:
         return self.values[0] if self.values and len(self.values) == 1 else None
 
 
-def rows(trials: Iterable[Ended], judge: Judge) -> list[Row]:
-    """In the order of ``trials``."""
-    return [_row(ended, judge) for ended in trials]
+def rows(trials: Iterable[Ended], judge: Judge, careful: Careful) -> list[Row]:
+    """In the order of ``trials``. What can't be read is left out, and ``careful`` knows it then."""
+    return [_row(ended, judge, careful) for ended in trials]
 
 
-def _row(ended: Ended, judge: Judge) -> Row:
-    logs = [wal.read(run.folder / METRICS) for run in ended.trial.runs]
+def _row(ended: Ended, judge: Judge, careful: Careful) -> Row:
+    folders = [run.folder for run in ended.trial.runs]
+    if ended.state == "finished":
+        for file in (folder / name for folder in folders for name in (METRICS, DIAGNOSIS)):
+            if not file.exists():
+                careful.note(Damaged(file, "it is missing"))
+    logs = [careful.read(lambda path: _log(path, careful), folder / METRICS) or [] for folder in folders]
+    attached = [careful.read(diagnosis.read, folder / DIAGNOSIS) or {} for folder in folders]
     evaluated = [_evaluations(log) for log in logs]
     names = {name for curves in evaluated for name in curves}
     means = {}
@@ -70,16 +80,32 @@ def _row(ended: Ended, judge: Judge) -> Row:
         number=ended.trial.number,
         state=ended.state,
         reason=ended.reason,
-        params=ended.trial.runs[0].params if ended.trial.runs else {},
+        params=ended.params,
         values=ended.score.values if ended.score else None,
         spread=ended.spread,
         broken=judge.broken(ended.score) if ended.score else [],
         interval=interval,
         metrics=means,
         curves=evaluated[0] if evaluated else {},
-        verdicts={code: words for run in ended.trial.runs for code, words in attached(run.folder).items()},
-        folders=[run.folder for run in ended.trial.runs],
+        verdicts=diagnosis.worst(attached),
+        folders=folders,
+        unread=[name for name in (METRICS, DIAGNOSIS) if any(careful.why_not(folder / name) for folder in folders)],
     )
+
+
+def _log(path: Path, careful: Careful) -> list[wal.Record]:
+    """The records of a log. Lines that are none are left out, and noted. Raises Damaged where none is one."""
+    tail = wal.Tail(path)
+    try:
+        records = tail.read()
+    finally:
+        tail.close()
+    if tail.skipped_lines:
+        lines = "one line is no record" if tail.skipped_lines == 1 else f"{tail.skipped_lines} lines are no records"
+        careful.note(Damaged(path, f"{lines} and left out"))
+    elif not records and path.exists():
+        careful.note(Damaged(path, "expected at least one whole line"))
+    return records
 
 
 def _evaluations(log: Sequence[wal.Record]) -> dict[str, list[tuple[int, float]]]:

@@ -2,21 +2,23 @@
 
 import base64
 import html
-import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from orchestrator.config import Config, task_of, world_of
-from orchestrator.errors import UserError
+from orchestrator.files import Careful
 from orchestrator.job.spec import write_aside
 from orchestrator.provenance import provenance
-from orchestrator.report import pictures
+from orchestrator.report import diagnosis, pictures
+from orchestrator.report.pictures import UNFINISHED
 from orchestrator.report.rows import Row, rows
 from orchestrator.search import confirm, front
 from orchestrator.search.base import Ended
+from orchestrator.search.confirm import Confirmed
+from orchestrator.search.front import Front
 from orchestrator.search.objective import SUCCESS, Judge
 
 FILE = "report.html"
@@ -32,13 +34,18 @@ CORRELATION = (
     "95 %, each taken alone; of twenty such numbers one is bold by luck. A sampler moves values together, too."
 )
 
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2em auto; padding: 0 1em; color: #222; }
-h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; } .verdict { font-size: 1.15em; font-weight: 600; }
-img { max-width: 100%; } table { border-collapse: collapse; font-size: 12px; } .wide { overflow-x: auto; }
-th, td { padding: 2px 8px; text-align: right; border-bottom: 1px solid #e3e3e3; white-space: nowrap; }
-th { position: sticky; top: 0; background: #fff; } td.words { text-align: left; white-space: normal; min-width: 16em; }
-tr.baseline { background: #eaf1fa; } tr.best { background: #e8f5ee; } tr.other { color: #888; } p.note { color: #555; }
+STYLE = f"""
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2em auto; padding: 0 1em; color: #222; }}
+h1 {{ font-size: 1.5em; }} h2 {{ font-size: 1.15em; margin-top: 2em; }}
+.verdict {{ font-size: 1.15em; font-weight: 600; }}
+img {{ max-width: 100%; }} table {{ border-collapse: collapse; font-size: 12px; }} .wide {{ overflow-x: auto; }}
+th, td {{ padding: 2px 8px; text-align: right; border-bottom: 1px solid #e3e3e3; white-space: nowrap; }}
+th {{ vertical-align: bottom; background: #fff; }} th.words {{ text-align: left; }}
+td.words {{ text-align: left; white-space: normal; min-width: 16em; }}
+tr.baseline, b.baseline {{ background: #eaf1fa; }} tr.best, b.best {{ background: #e8f5ee; }}
+tr.broken, b.broken {{ background: #fbeceb; }} tr.other, b.other {{ color: #888; }}
+b {{ font-weight: 500; padding: 0 4px; }}
+p.note {{ color: #555; }} .damaged {{ color: {UNFINISHED}; }}
 """
 
 
@@ -48,57 +55,77 @@ class Drawing:
 
     name: str
     title: str
-    picture: bytes
-    """PNG."""
+    picture: bytes | None
+    """PNG; None where there is only something to say in its place."""
     note: str = ""
 
 
-def write(folder: Path, config: Config, trials: Sequence[Ended], pictures_into: Path | None = None) -> Path:
+@dataclass(frozen=True)
+class Study:
+    """All that the report is about."""
+
+    folder: Path
+    config: Config
+    judge: Judge
+    rows: Sequence[Row]
+    """Of the search."""
+    confirmed: Confirmed | None
+    described: Front | None
+    careful: Careful
+    """Knows what could not be read."""
+
+    @property
+    def params(self) -> list[str]:
+        """Config paths that were searched."""
+        assert self.config.sweep is not None
+        return list(self.config.sweep.params)
+
+    @property
+    def best(self) -> set[int]:
+        """The winner, where none is confirmed the trial that came out best of those that break no constraint; with
+        several objectives those on the front."""
+        if self.described is not None:
+            return set(self.described.on_front)
+        if self.confirmed is not None and self.confirmed.winner is not None:
+            return {self.confirmed.winner}
+        objective = self.judge.one
+        known = [row for row in self.rows if row.state == "finished" and row.value is not None and not row.broken]
+        if objective is None or not known:
+            return set()
+        return {max(known, key=lambda row: objective.sign * (row.value or 0.0)).number}
+
+
+def write(
+    folder: Path, config: Config, trials: Sequence[Ended], careful: Careful, pictures_into: Path | None = None
+) -> Path:
     """Write the report of a study, from its trials and from what was concluded of them; on demand its pictures as files
-    of their own, too."""
+    of their own, too. What can't be read is said in its place, and ``careful`` knows it then."""
     judge = Judge(config)
-    searched = rows((e for e in trials if not e.trial.confirms), judge)
-    confirmed = _read(folder / confirm.FILE)
-    described = _read(folder / front.FILE)
-    best = _best(searched, judge, confirmed)
-    drawings = list(_drawings(config, judge, searched, best, confirmed, described))
+    searched = rows((e for e in trials if not e.trial.confirms), judge, careful)
+    confirmed = careful.read(confirm.read, folder / confirm.FILE) if judge.one is not None else None
+    described = careful.read(front.read, folder / front.FILE) if judge.one is None else None
+    study = Study(folder, config, judge, searched, confirmed, described, careful)
+    drawings = list(_drawings(study))
     path = folder / FILE
-    write_aside(path, "\n".join(_page(config, judge, searched, best, drawings, _verdict(confirmed, described))))
+    write_aside(path, "\n".join(_page(study, drawings)))
     if pictures_into is not None:
         pictures_into.mkdir(parents=True, exist_ok=True)
         for drawing in drawings:
-            (pictures_into / f"{drawing.name}.png").write_bytes(drawing.picture)
+            if drawing.picture is not None:
+                (pictures_into / f"{drawing.name}.png").write_bytes(drawing.picture)
     return path
 
 
-def _best(searched: Sequence[Row], judge: Judge, confirmed: Mapping[str, Any] | None) -> int | None:
-    """The winner; where none is confirmed, the trial that came out best of those that break no constraint."""
-    if confirmed is not None and confirmed["winner"] is not None:
-        return int(confirmed["winner"])
-    objective = judge.one
-    known = [row for row in searched if row.state == "finished" and row.value is not None and not row.broken]
-    if objective is None or not known:
-        return None
-    return max(known, key=lambda row: objective.sign * (row.value or 0.0)).number
-
-
-def _drawings(
-    config: Config,
-    judge: Judge,
-    searched: Sequence[Row],
-    best: int | None,
-    confirmed: Mapping[str, Any] | None,
-    described: Mapping[str, Any] | None,
-) -> Iterable[Drawing]:
-    assert config.sweep is not None
-    params, objective = list(config.sweep.params), judge.one
+def _drawings(study: Study) -> Iterable[Drawing]:
+    config, judge, searched, best = study.config, study.judge, study.rows, study.best
+    params, objective = study.params, judge.one
     measured = [f"Eval/{name}" for name in CORRELATED if name in task_of(config).metrics]
     wanted: list[tuple[str, str, bytes | None, str]] = []
-    if confirmed is not None:
-        shown = pictures.confirmation(confirmed)
-        wanted.append(("confirmation", "Confirmed on fresh seeds?", shown, _seeds(confirmed)))
-    if described is not None:
-        wanted.append(("front", "Pareto front", pictures.front(described, searched), ""))
+    if study.confirmed is not None:
+        shown = pictures.confirmation(study.confirmed)
+        wanted.append(("confirmation", "Confirmed on fresh seeds?", shown, _seeds(study.confirmed)))
+    if study.described is not None:
+        wanted.append(("front", "Pareto front", pictures.front(study.described, searched), _axes(study.described)))
     if objective is not None:
         shown = pictures.history(searched, objective.metric, best, objective.direction == "maximize")
         wanted.append(("trials", "Trials", shown, ""))
@@ -108,109 +135,184 @@ def _drawings(
         wanted.append(("slices", "Each searched value alone", shown, ""))
     shown = pictures.correlations(searched, params, measured)
     wanted.append(("correlations", "What the searched values do", shown, CORRELATION))
+    yield from (Drawing(name, title, picture, note) for name, title, picture, note in wanted if picture is not None)
     for row in searched:
-        picture = row.folders[0] / "trajectories.png" if row.number in (0, best) and row.folders else None
-        if picture is not None and picture.exists():
-            who = "baseline" if row.number == 0 else f"trial {row.number}"
-            name = f"episodes_{row.number:04d}"
-            wanted.append((name, f"Episodes of {'the ' if row.number == 0 else ''}{who}", picture.read_bytes(), ""))
-    return (Drawing(name, title, picture, note) for name, title, picture, note in wanted if picture is not None)
+        if row.folders and (row.number == 0 or row.number in best):
+            yield from _episodes(study, row)
 
 
-def _page(
-    config: Config, judge: Judge, searched: Sequence[Row], best: int | None, drawings: Sequence[Drawing], verdict: str
-) -> Iterable[str]:
-    sweep = config.sweep
+def _episodes(study: Study, row: Row) -> Iterable[Drawing]:
+    file = row.folders[0] / "trajectories.png"
+    picture = study.careful.read(pictures.read, file)
+    damaged = study.careful.why_not(file)
+    if picture is not None or damaged is not None:
+        who = "the baseline" if row.number == 0 else f"trial {row.number}"
+        note = f"{file.name} could not be read: {damaged}." if damaged else ""
+        yield Drawing(f"episodes_{row.number:04d}", f"Episodes of {who}", picture, note)
+
+
+def _page(study: Study, drawings: Sequence[Drawing]) -> Iterable[str]:
+    sweep = study.config.sweep
     assert sweep is not None
-    counts = Counter(row.state for row in searched)
     yield f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(sweep.name)}</title>"
     yield f"<style>{STYLE}</style><h1>Sweep {html.escape(sweep.name)}</h1>"
-    yield f"<p class=verdict>{html.escape(verdict)}</p>"
+    for line in _verdict(study):
+        yield f"<p class=verdict>{html.escape(line)}</p>"
+    yield from _head(study)
+    for drawing in drawings:
+        yield f"<h2>{html.escape(drawing.title)}</h2>"
+        if drawing.note:
+            yield f"<p class={'note' if drawing.picture else 'damaged'}>{html.escape(drawing.note)}</p>"
+        if drawing.picture is not None:
+            data = base64.b64encode(drawing.picture).decode()
+            yield f'<img alt="{html.escape(drawing.title)}" src="data:image/png;base64,{data}">'
+    yield from _diagnoses(study.rows)
+    yield "<h2>All trials</h2>"
+    yield f"<p class=note>{_legend(study)}</p><div class=wide>"
+    yield from _table(study)
+    yield "</div>"
+    yield from _damage(study.careful)
+    code = ", ".join(f"{name} {value}" for name, value in provenance().items())
+    yield f"<p class=note>Report made by {html.escape(code)}.</p></html>"
+
+
+def _head(study: Study) -> Iterable[str]:
+    """What was tried, and what was looked for."""
+    config, judge, searched = study.config, study.judge, study.rows
+    counts = Counter(row.state for row in searched)
+    states = ", ".join(f"{n} {state}" for state, n in counts.items()) or "none has ended yet"
     yield (
-        f"<p>{len(searched)} trials ({', '.join(f'{n} {state}' for state, n in counts.items())}), each trained for "
+        f"<p>{len(searched)} trial{'s'[: len(searched) != 1]} ({states}), each trained for "
         f"{config.algorithm.iterations} iterations in {config.num_envs} rooms ({html.escape(world_of(config).name)}), "
         f"judged on {config.evaluation.num_rooms} frozen rooms ({html.escape(config.evaluation.set)}) that no training "
-        f"sees. Objectives are means over the last {judge.window} evaluations.</p>"
+        f"sees.</p>"
     )
+    sought = " and ".join(f"{objective.direction} {objective.metric}" for objective in judge.objectives)
+    words = f"Looked for: {sought}, each the mean over the last {judge.window} evaluations."
+    if judge.constraints:
+        broken = [row.number for row in searched if row.broken]
+        kept = " and ".join(map(str, judge.constraints))
+        which = f"trial {', '.join(map(str, broken))}" if broken else "no trial"
+        words += f" Constraint: {kept}; {which} of the {counts['finished']} finished breaks it."
+    yield f"<p>{html.escape(words)}</p>"
     yield (
         "<p class=note>The budget is part of the answer: a config that learns slowly looks bad here, whatever it would "
         "reach in the end. Intervals at trials are over rooms alone; between two trainings of the same config there is "
         "the noise of the seed as well.</p>"
     )
-    for drawing in drawings:
-        yield f"<h2>{html.escape(drawing.title)}</h2>"
-        if drawing.note:
-            yield f"<p class=note>{html.escape(drawing.note)}</p>"
-        data = base64.b64encode(drawing.picture).decode()
-        yield f'<img alt="{html.escape(drawing.title)}" src="data:image/png;base64,{data}">'
-    yield from _diagnoses(searched)
-    yield "<h2>All trials</h2><div class=wide>"
-    yield from _table(searched, judge, list(sweep.params), best)
-    yield "</div>"
-    code = ", ".join(f"{name} {value}" for name, value in provenance().items())
-    yield f"<p class=note>Report made by {html.escape(code)}.</p></html>"
 
 
-def _verdict(confirmed: Mapping[str, Any] | None, described: Mapping[str, Any] | None) -> str:
-    if confirmed is not None:
-        words = str(confirmed["words"])
-        return words[:1].upper() + words[1:] + "."
-    if described is not None:
-        return front.lines(described)[0]
-    return "Not confirmed on fresh seeds: a difference within the noise of the seed is none."
+def _verdict(study: Study) -> Iterable[str]:
+    file = study.folder / (confirm.FILE if study.judge.one is not None else front.FILE)
+    why = study.careful.why_not(file)
+    if why is not None:
+        yield f"{file.name} could not be read: {why}. What the search came to is not known here; the sweep's command, "
+        "given again, writes it anew."
+    elif study.confirmed is not None:
+        words = study.confirmed.words
+        yield words[:1].upper() + words[1:] + "."
+    elif study.described is not None:
+        for line in (front.headline(study.described), front.baseline_stands(study.described)):
+            yield line[:1].upper() + line[1:] + "."
+    elif study.judge.one is None:
+        yield "The Pareto front is told when all trials have ended."
+    else:
+        yield "Not confirmed on fresh seeds: a difference within the noise of the seed is none."
 
 
-def _seeds(confirmed: Mapping[str, Any]) -> str:
+def _seeds(confirmed: Confirmed) -> str:
     return (
-        f"Trained again with seeds {', '.join(map(str, confirmed['seeds']))}, which the search never saw; baseline and "
-        f"candidates share them, and the rooms. All intervals hold together with {100 * confirmed['confidence']:.0f} %."
+        f"Trained again with seeds {', '.join(map(str, confirmed.seeds))}, which the search never saw; baseline and "
+        f"candidates share them, and the rooms. All intervals hold together with {100 * confirmed.confidence:.0f} %."
+    )
+
+
+def _axes(described: Front) -> str:
+    better = " and ".join(
+        f"{metric}: {'more' if sought.direction == 'maximize' else 'less'} is better"
+        for metric, sought in described.objectives.items()
+    )
+    return (
+        f"{better}. Numbers are those of the trials on the front. Hypervolume: how much of what lies between the worst "
+        "values and the trials so far has been reached; flat, the search finds nothing new."
     )
 
 
 def _diagnoses(searched: Sequence[Row]) -> Iterable[str]:
-    found = Counter(code for row in searched for code in row.verdicts)
+    found = diagnosis.count([row.verdicts for row in searched])
     if not found:
         return
-    yield "<h2>What the curves show</h2><table><tr><th>code<th>trials<th>for example"
-    for code, count in found.most_common():
-        row = next(row for row in searched if code in row.verdicts)
-        words = f"trial {row.number}: {row.verdicts[code]}"
-        yield f"<tr><td>{html.escape(code)}<td>{count}<td class=words>{html.escape(words)}"
+    yield "<h2>What the curves show</h2><table><tr><th class=words>code<th class=words>what it is<th>trials"
+    yield "<th class=words>for example"
+    for told in found:
+        row = next(row for row in searched if row.verdicts.get(told.code) == told.example)
+        yield (
+            f"<tr><td class=words>{html.escape(told.code)}<td class=words>{diagnosis.MEANING[told.level]}"
+            f"<td>{told.trainings}<td class=words>{html.escape(f'trial {row.number}: {told.example}')}"
+        )
     yield "</table>"
 
 
-def _table(searched: Sequence[Row], judge: Judge, params: Sequence[str], best: int | None) -> Iterable[str]:
+def _legend(study: Study) -> str:
+    """What colours and columns are; HTML."""
+    several = study.judge.one is None
+    best = "on the front" if several else "the confirmed winner"
+    if not several and (study.confirmed is None or study.confirmed.winner is None):
+        best = "the best of the search"
+    kinds = {"baseline": "the baseline, today's config", "best": best}
+    if study.judge.constraints:
+        kinds["broken"] = "breaks a constraint"
+    kinds["other"] = "did not finish"
+    colours = ", ".join(f"<b class={kind}>{words}</b>" for kind, words in kinds.items())
+    return (
+        f"{colours}. Metrics are means over the last {study.judge.window} evaluations; searched values stand after "
+        "them, then what the curves warn of."
+    )
+
+
+def _table(study: Study) -> Iterable[str]:
+    judge, best = study.judge, study.best
     metrics = [o.metric for o in judge.objectives]
-    further = [
-        m for m in (SUCCESS, "Eval/collision_rate", "Eval/time_to_goal", "Eval/action_change") if m not in metrics
-    ]
-    heads = ["trial", "state", *metrics, *further, *map(pictures.short, params), "curves", "reason"]
-    yield "<table><tr>" + "".join(f"<th>{html.escape(head)}" for head in heads)
-    for row in searched:
-        kind = "baseline" if row.number == 0 else "best" if row.number == best else ""
+    bounded = [c.metric for c in judge.constraints]
+    others = (SUCCESS, *bounded, "Eval/collision_rate", "Eval/time_to_goal", "Eval/action_change")
+    further = [metric for metric in dict.fromkeys(others) if metric not in metrics]
+    heads = [f"{o.metric} ({o.direction})" for o in judge.objectives]
+    bounds = {constraint.metric: str(constraint) for constraint in judge.constraints}
+    heads += [bounds.get(metric, metric) for metric in further]
+    heads = ["trial", "state", *heads, *map(pictures.short, study.params)]
+    yield "<table><tr>" + "".join(f"<th>{html.escape(head).replace(' (', '<br>(')}" for head in heads)
+    yield "<th class=words>warnings<th class=words>remarks"
+    for row in study.rows:
+        kind = "broken" if row.broken else "baseline" if row.number == 0 else "best" if row.number in best else ""
         kind = kind or ("" if row.state == "finished" else "other")
         values = row.values or (None,) * len(metrics)
         cells = [str(row.number), row.state, *map(_shown, values), *(_shown(row.metrics.get(m)) for m in further)]
-        cells += [_shown(row.params.get(param)) for param in params]
-        words = [
-            ", ".join(c for c, w in row.verdicts.items() if w.startswith("warning")),
-            row.reason or (f"breaks {', '.join(row.broken)}" if row.broken else ""),
-        ]
+        cells += [_shown(row.params.get(param)) for param in study.params]
+        words = [", ".join(c for c, w in row.verdicts.items() if w.startswith("warning")), _remark(study, row)]
         yield f"<tr class='{kind}'>" + "".join(f"<td>{html.escape(cell)}" for cell in cells)
         yield "".join(f"<td class=words>{html.escape(word)}" for word in words)
     yield "</table>"
 
 
+def _remark(study: Study, row: Row) -> str:
+    words = ["baseline"] if row.number == 0 else []
+    if row.number in study.best:
+        winner = study.confirmed is not None and study.confirmed.winner is not None
+        words.append(
+            "on the front" if study.judge.one is None else "confirmed winner" if winner else "best of the search"
+        )
+    words += [f"breaks {broken}" for broken in row.broken]
+    words += [row.reason] if row.reason else []
+    words += [f"{name} could not be read" for name in row.unread]
+    return "; ".join(words)
+
+
+def _damage(careful: Careful) -> Iterable[str]:
+    if careful.lines:
+        yield "<h2>What could not be read</h2><ul class=damaged>"
+        yield from (f"<li>{html.escape(line)}" for line in careful.lines)
+        yield "</ul>"
+
+
 def _shown(value: Any) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _read(path: Path) -> Mapping[str, Any] | None:
-    if not path.exists():
-        return None
-    try:
-        read = json.loads(path.read_text())
-    except ValueError as error:
-        raise UserError(f"{path}: damaged: {error}") from error
-    assert isinstance(read, dict)
-    return read

@@ -8,9 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orchestrator import files
+from orchestrator.errors import shown
+from orchestrator.files import Careful, Damaged
 from orchestrator.job.spec import EVALUATIONS, METRICS, RESULT, TrialSpec, write_aside
 from orchestrator.record import wal
 from orchestrator.search.objective import Judge, Score, mean_score
+
+OUTCOMES = ("finished", "pruned", "failed")
+"""How a training may have ended."""
+
+STUDY, DATABASE = "study.yaml", "study.db"
+"""Files of a study's folder."""
 
 CONFIRM = "confirm"
 """The folder of confirmations, in a study's."""
@@ -45,6 +54,8 @@ class Ended:
     reason: str | None = None
     spread: tuple[float, ...] = ()
     """Standard deviation of each objective between the trainings."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """Config path -> value of what was searched, as far as the study knows it."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +97,8 @@ class Search(ABC):
     """Of the study, for ever."""
     total: int
     """Trials in all, once all is done."""
+    careful: Careful
+    """Knows what of the trials' files could not be read."""
     stillborn: list[Ended]
     """Ended when they were to begin: what was drawn makes no config. The driver takes them from here."""
 
@@ -173,20 +186,26 @@ def _of_seed(trial: Trial, run: TrialSpec, reason: str) -> str:
 
 def read_result(folder: Path) -> Mapping[str, Any] | None:
     """A trial's result; None while there is none."""
+    file = folder / RESULT
     try:
-        result = json.loads((folder / RESULT).read_text())
+        result = files.read_mapping(file, json.loads, "JSON")
+        if result.get("status") not in OUTCOMES:
+            raise Damaged(file, f"status={shown(result.get('status'))}: expected one of {', '.join(OUTCOMES)}")
+        if not isinstance(result.get("reason"), str | None):
+            raise Damaged(file, f"reason={shown(result['reason'])}: expected null or a text")
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except ValueError:
-        return {"status": "failed", "reason": f"{RESULT} is not JSON"}
-    return result if isinstance(result, dict) else {"status": "failed", "reason": f"{RESULT} is not a mapping"}
+    except Damaged as error:
+        return {"status": "failed", "reason": f"{RESULT} could not be read: {error.why}"}
+    return result
 
 
 def evaluation_set(run: TrialSpec) -> str | None:
     """The hash of the frozen rooms that a training was judged on; None where it wasn't yet."""
     try:
-        hashed = json.loads((run.folder / EVALUATIONS).read_text())["sets"][run.config.evaluation.set]["set_hash"]
-    except (OSError, ValueError, KeyError, TypeError):
+        evaluations = files.read_mapping(run.folder / EVALUATIONS, json.loads, "JSON")
+        hashed = evaluations["sets"][run.config.evaluation.set]["set_hash"]
+    except (OSError, Damaged, KeyError, TypeError):
         return None
     return str(hashed)
 
@@ -200,6 +219,8 @@ def write_result(folder: Path, status: str, reason: str) -> Mapping[str, Any]:
 
 def keep(file: Path, text: str) -> None:
     """Write a file, and the folder that it is in, unless it says this already."""
-    if not file.exists() or file.read_text() != text:
+    if file.is_dir():
+        raise Damaged(file, "expected a file, found a folder")
+    if not file.exists() or file.read_bytes() != text.encode():
         file.parent.mkdir(exist_ok=True)
         write_aside(file, text)

@@ -8,12 +8,16 @@ winners a little more readily, these are still intervals of the differences).
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from orchestrator import files
+from orchestrator.config.typed import typed
+from orchestrator.errors import UserError
+from orchestrator.files import Careful, Damaged
 from orchestrator.job.spec import METRICS, ROOMS, TrialSpec
 from orchestrator.record import wal
 from orchestrator.search import compare
@@ -34,7 +38,7 @@ class Comparison:
     trial: int
     searched: float | None
     """Its objective in the search, where it was picked for it."""
-    values: Mapping[int, float]
+    values: dict[int, float]
     """Seed -> objective."""
     difference: float | None
     """From the baseline, in the objective's own unit; None where nothing can be compared."""
@@ -54,13 +58,13 @@ class Confirmed:
 
     objective: str
     direction: str
-    seeds: Sequence[int]
+    seeds: list[int]
     eval_set_hash: str | None
     confidence: float
     """With which all intervals hold together."""
-    baseline: Mapping[int, float]
+    baseline: dict[int, float]
     """Seed -> objective."""
-    comparisons: Sequence[Comparison]
+    comparisons: list[Comparison]
     winner: int | None
     """The trial that is better than the baseline, by most where several are."""
     words: str
@@ -87,21 +91,27 @@ def best_trials(trials: Sequence[StudyTrial], judge: Judge, top_k: int) -> list[
 
 
 def judge_all(
-    judge: Judge, seeds: Sequence[int], baseline: Ended, candidates: Sequence[Ended], trials: Sequence[StudyTrial]
+    judge: Judge,
+    seeds: Sequence[int],
+    baseline: Ended,
+    candidates: Sequence[Ended],
+    trials: Sequence[StudyTrial],
+    careful: Careful,
 ) -> Confirmed:
-    """Compare trainings on fresh seeds, all of which have ended."""
+    """Compare trainings on fresh seeds, all of which have ended. Where a room-by-room file can't be read, which
+    ``careful`` then knows, seeds alone are compared."""
     objective = judge.one
     assert objective is not None
     searched = {t.number: _value(t) for t in trials if t.score}
     confidence = 1 - (1 - CONFIDENCE) / max(1, len(candidates))
-    comparisons = [_compare(judge, baseline, c, searched.get(c.trial.number), confidence) for c in candidates]
+    comparisons = [_compare(judge, baseline, c, searched.get(c.trial.number), confidence, careful) for c in candidates]
     better = [c for c in comparisons if c.verdict == "better"]
     best = max(better, key=lambda c: objective.sign * (c.difference or 0.0), default=None)
     return Confirmed(
         objective.metric,
         objective.direction,
         list(seeds),
-        evaluation_set(baseline.trial.runs[0]),
+        evaluation_set(baseline.trial.runs[0]) if baseline.trial.runs else None,
         CONFIDENCE,
         _values(judge, baseline),
         comparisons,
@@ -110,14 +120,16 @@ def judge_all(
     )
 
 
-def _compare(judge: Judge, baseline: Ended, candidate: Ended, searched: float | None, confidence: float) -> Comparison:
+def _compare(
+    judge: Judge, baseline: Ended, candidate: Ended, searched: float | None, confidence: float, careful: Careful
+) -> Comparison:
     objective = judge.one
     assert objective is not None
     told = Comparison(candidate.trial.number, searched, _values(judge, candidate), None, None, None, "failed")
     for ended, who in ((baseline, "the baseline"), (candidate, "it")):
         if ended.state != "finished":
             return replace(told, reason=f"{who} could not be trained: {ended.reason}")
-    before, after = _tables(objective, judge.window, baseline, candidate)
+    before, after = _tables(objective, judge.window, (baseline, candidate), careful)
     if np.isnan([compare.mean(before), compare.mean(after)]).any():
         return replace(told, verdict="not shown", reason=f"{objective.metric} is undefined with some seeds")
     d = compare.paired_difference(after, before, confidence)
@@ -131,6 +143,16 @@ def _compare(judge: Judge, baseline: Ended, candidate: Ended, searched: float | 
 def write(file: Path, confirmed: Confirmed) -> None:
     """Write ``confirm.json``."""
     keep(file, json.dumps(asdict(confirmed), indent=1) + "\n")
+
+
+def read(file: Path) -> Confirmed:
+    """Read ``confirm.json``. Raises FileNotFoundError, or Damaged."""
+    plain = files.read_mapping(file, json.loads, "JSON")
+    try:
+        confirmed: Confirmed = typed(Confirmed, plain, "", {})
+    except UserError as error:
+        raise Damaged(file, str(error)) from error
+    return confirmed
 
 
 def champion(judge: Judge, winner: Ended) -> TrialSpec:
@@ -154,6 +176,8 @@ def lines(confirmed: Confirmed) -> list[str]:
     """What people are told at the end: the verdict, and each comparison."""
     told = [confirmed.words]
     for c in confirmed.comparisons:
+        if f"trial {c.trial}" in confirmed.words:
+            continue
         ends = "" if c.difference is None else f"{c.difference:+.4f} ({c.low:+.4f} to {c.high:+.4f})"
         told.append(
             "  " + ", ".join(p for p in (f"trial {c.trial} against the baseline: {c.verdict}", ends, c.reason) if p)
@@ -190,9 +214,13 @@ def _values(judge: Judge, ended: Ended) -> dict[int, float]:
     return {seed: score.values[0] for seed, score in scores.items() if score is not None}
 
 
-def _tables(objective: Objective, window: int, *all_ended: Ended) -> list[compare.Rooms]:
+def _tables(objective: Objective, window: int, all_ended: Sequence[Ended], careful: Careful) -> list[compare.Rooms]:
     """Each one's metric (seeds, evaluations, rooms) in the last evaluations; as of one room where no room is known."""
-    by_room = [[_rooms(run.folder, objective.metric, window) for run in e.trial.runs] for e in all_ended]
+
+    def rooms_in(file: Path) -> compare.Rooms | None:
+        return _rooms(file, objective.metric, window)
+
+    by_room = [[careful.read(rooms_in, run.folder / ROOMS) for run in e.trial.runs] for e in all_ended]
     shapes = {None if rooms is None else rooms.shape for runs in by_room for rooms in runs}
     if None not in shapes and len(shapes) == 1:
         return [np.stack([rooms for rooms in runs if rooms is not None]) for runs in by_room]
@@ -200,12 +228,24 @@ def _tables(objective: Objective, window: int, *all_ended: Ended) -> list[compar
     return [np.array([[np.mean(values[-window:])] for values in runs])[:, :, None] for runs in logs]
 
 
-def _rooms(folder: Path, metric: str, window: int) -> compare.Rooms | None:
+def _rooms(file: Path, metric: str, window: int) -> compare.Rooms | None:
+    """A metric's (evaluations, rooms) in the last evaluations; None where rooms aren't known. Raises Damaged."""
     kind, _, name = metric.partition("/")
-    if kind != "Eval" or not (folder / ROOMS).exists():
+    if kind != "Eval":
         return None
-    with np.load(folder / ROOMS, allow_pickle=False) as arrays:
-        return np.asarray(arrays[name][-window:], dtype=np.float64) if name in arrays.files else None
+    expected = f"expected the arrays of {ROOMS}"
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            if name not in arrays.files:
+                return None
+            rooms = np.asarray(arrays[name][-window:], dtype=np.float64)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # NumPy and zipfile raise whatever the damage leads to
+        raise Damaged(file, f"{expected} ({type(error).__name__})") from error
+    if rooms.ndim != 2:
+        raise Damaged(file, f"{expected}: {name} has not the shape (evaluations, rooms)")
+    return rooms
 
 
 def _logged(folder: Path, metric: str) -> list[float]:

@@ -106,12 +106,13 @@ class Judge:
         return summarise(values, self.window)
 
     def broken(self, score: Score) -> list[str]:
-        """The constraints that a score breaks, with what it came to."""
+        """The constraints that a score breaks, with what it came to, and by how much that is too much."""
         pairs = zip(self.constraints, score.bounded, strict=False)
+        broken = [(constraint, value, constraint.violation(value)) for constraint, value in pairs]
         return [
-            f"{constraint} ({'undefined' if math.isnan(value) else f'{value:.3f}'})"
-            for constraint, value in pairs
-            if constraint.violation(value) > 0
+            f"{constraint} ({'undefined' if math.isnan(value) else f'{value:.3f}, by {excess:.3f}'})"
+            for constraint, value, excess in broken
+            if excess > 0
         ]
 
 

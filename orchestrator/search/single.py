@@ -6,12 +6,13 @@ from pathlib import Path
 
 from orchestrator.config import Config, to_plain
 from orchestrator.errors import UserError
+from orchestrator.files import Careful
 from orchestrator.job.spec import RESULT, TrialSpec, read, write
 from orchestrator.lock import FolderLock
 from orchestrator.record.mlflow import UNRECORDED
 from orchestrator.record.redact import redact_tree
-from orchestrator.search.base import Ended, Search, Trial, read_result, trial_folder, trial_numbers
-from orchestrator.search.sweep import STUDY, config_difference
+from orchestrator.search.base import STUDY, Ended, Search, Trial, read_result, trial_folder, trial_numbers
+from orchestrator.search.sweep import config_difference
 
 LOCK = "driver.lock"
 """In the trial's folder: runs of other configs may go on side by side."""
@@ -23,6 +24,7 @@ class SingleRun(Search):
     def __init__(self, config: Config, folder: Path) -> None:
         self._config = config
         self.folder, self.name, self.total = folder, config.experiment_name, 1
+        self.careful = Careful()
         self.stillborn = []
         self._lock: FolderLock | None = None
 

@@ -1,16 +1,18 @@
 """A sweep: a study, the folders of its trials, and the config that all of them are made from."""
 
 import shutil
+import sqlite3
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
-
+from orchestrator import files
 from orchestrator.config import Config, to_plain
 from orchestrator.errors import UserError
+from orchestrator.files import Careful, Damaged
 from orchestrator.job.spec import TrialSpec, as_yaml, from_yaml, read, write, write_aside
 from orchestrator.lock import FolderLock
 from orchestrator.record.fields import flatten
@@ -18,6 +20,8 @@ from orchestrator.record.redact import redact_tree
 from orchestrator.search import best, confirm, front
 from orchestrator.search.base import (
     CONFIRM,
+    DATABASE,
+    STUDY,
     Champion,
     Ended,
     Findings,
@@ -33,7 +37,7 @@ from orchestrator.search.objective import Judge
 from orchestrator.search.space import Space, apply
 from orchestrator.search.study import Study, StudyTrial, best_points
 
-STUDY, DATABASE, LOCK = "study.yaml", "study.db", "lock"
+LOCK = "lock"
 
 MAY_DIFFER = ("launcher.", "tracking.", "confirm.", "doctor", "dry_run", "output_dir")
 """What a study may be gone on with otherwise than it was begun; ``sweep.n_trials`` may grow as well."""
@@ -49,6 +53,7 @@ class Sweep(Search):
         assert config.sweep is not None
         self._config, self._space, self._sweep = config, space, config.sweep
         self.folder, self.name, self.total = folder, config.sweep.name, config.sweep.n_trials
+        self.careful = Careful()
         self.stillborn = []
         self._judge = Judge(config)
         self._top_k = config.confirm.top_k
@@ -65,26 +70,14 @@ class Sweep(Search):
             if (self.folder / DATABASE).exists() or list(self.folder.glob("trial_*")):
                 raise UserError(f"sweep.name={self.name}: {self.folder} holds something else; take another name")
             return
-        differences = config_difference(self._begun()["config"], _identity(self._config))
+        begun = read_begun(self.folder)
+        check_database(self.folder, self.name)
+        differences = config_difference(begun["config"], _identity(self._config))
         if differences:
             raise UserError(
                 f"study '{self.name}' was begun with another config: {'; '.join(differences)}. Take another sweep.name "
                 "or the old values to go on with it"
             )
-
-    def _begun(self) -> dict[str, Any]:
-        """What ``study.yaml`` says. Raises UserError when it is damaged, or the study's database is gone."""
-        file = self.folder / STUDY
-        try:
-            begun = from_yaml(file.read_text())
-        except (ValueError, yaml.YAMLError) as error:
-            raise UserError(f"{file}: damaged: {str(error).splitlines()[0]}") from error
-        types = {"uid": str, "points": list, "config": dict}
-        if not isinstance(begun, dict) or not all(isinstance(begun.get(k), t) for k, t in types.items()):
-            raise UserError(f"{file}: damaged: expected the keys {', '.join(types)}")
-        if not (self.folder / DATABASE).exists() and list(self.folder.glob("trial_*")):
-            raise UserError(f"{self.folder / DATABASE} is gone, but its trials are not; take another sweep.name")
-        return begun
 
     def open(self) -> None:
         """See Search."""
@@ -103,7 +96,7 @@ class Sweep(Search):
         for half_written in (".trial_*", "trial_*/.seed_*", f"{CONFIRM}/trial_*/.seed_*"):
             for folder in self.folder.glob(half_written):
                 shutil.rmtree(folder, ignore_errors=True)
-        begun = self._begun()
+        begun = read_begun(self.folder)
         self.uid = begun["uid"]
         self._study = Study(
             self.folder / DATABASE, self._sweep, self._space, self._judge, self._config.seed, begun["points"]
@@ -113,7 +106,10 @@ class Sweep(Search):
     def look(self) -> Sequence[Ended]:
         """Instead of ``open``: the trials that have ended, of a study that goes on elsewhere, or not at all. Changes
         nothing; raises UserError."""
-        points = self._begun()["points"]
+        points = read_begun(self.folder)["points"]
+        check_database(self.folder, self.name)
+        if not (self.folder / DATABASE).exists():
+            return []  # begun a moment ago
         self._study = Study(self.folder / DATABASE, self._sweep, self._space, self._judge, self._config.seed, points)
         return self.ended()
 
@@ -126,11 +122,14 @@ class Sweep(Search):
     def ended(self) -> Sequence[Ended]:
         """See Search."""
         trials = [
-            Ended(Trial(t.number, self._runs_on_disk(t.number)), t.state, t.score, t.reason, t.spread)
+            Ended(Trial(t.number, self._runs_on_disk(t.number)), t.state, t.score, t.reason, t.spread, t.values)
             for t in self._study.trials()
             if t.state != "running"
         ]
-        confirmed = [e for e in map(self._confirmed, self._to_confirm()) if e is not None]
+        confirmed = []
+        for number in self._to_confirm():
+            with self.careful.noting():
+                confirmed += [ended for ended in [self._confirmed(number)] if ended is not None]
         self._handed_out.update(e.trial.number for e in confirmed)
         return [*trials, *confirmed]
 
@@ -169,7 +168,7 @@ class Sweep(Search):
         try:
             config = apply(self._config, values)
         except UserError as error:
-            ended = Ended(Trial(number, ()), "failed", None, f"cannot be run: {error}")
+            ended = Ended(Trial(number, ()), "failed", None, f"cannot be run: {error}", params=values)
             self.tell(ended)
             self.stillborn.append(ended)
             return None
@@ -198,8 +197,10 @@ class Sweep(Search):
         return self._specs[folder]
 
     def _runs_on_disk(self, number: int) -> tuple[TrialSpec, ...]:
+        """Those of an ended trial whose folders can still be read."""
         folders = run_folders(trial_folder(self.folder, number), self._seeds)
-        return tuple(self._spec(folder) for folder in folders if folder.exists())
+        specs = (self.careful.read(self._spec, folder) for folder in folders if folder.exists())
+        return tuple(spec for spec in specs if spec is not None)
 
     def report(self, trial: Trial, step: int, value: float) -> bool:
         """See Search."""
@@ -263,7 +264,7 @@ class Sweep(Search):
         return Trial(number, self._runs(self.folder / CONFIRM, number, config, values, self._fresh), confirms=True)
 
     def _confirmed(self, number: int) -> Ended | None:
-        """How the trainings on fresh seeds came out; None where some have not ended."""
+        """How the trainings on fresh seeds came out; None where some have not ended. Raises UserError."""
         folders = run_folders(trial_folder(self.folder / CONFIRM, number), self._fresh)
         results = [read_result(folder) for folder in folders]
         if any(result is None for result in results):
@@ -296,12 +297,14 @@ class Sweep(Search):
         configs = self.folder / "front"
         for number in trial_numbers(configs) - set(on_front):
             trial_folder(configs, number).with_suffix(".yaml").unlink()
+        ready = {}
         for number in on_front:
-            spec = self._runs_on_disk(number)[0]
-            best.write(trial_folder(configs, number).with_suffix(".yaml"), spec, "on the Pareto front.")
-        metrics[front.HYPERVOLUME] = described["hypervolume"]["by_trial"]
+            for spec in self._runs_on_disk(number)[:1]:  # unless its folder is gone
+                ready[number] = trial_folder(configs, number).with_suffix(".yaml")
+                best.write(ready[number], spec, "on the Pareto front.")
+        metrics[front.HYPERVOLUME] = described.hypervolume.by_trial
         tags = {"front": ", ".join(map(str, on_front))}
-        again = ("one of the front", f"+front={trial_folder(Path(), on_front[0])}") if on_front else None
+        again = front.again(described, ready)
         return Findings(front.lines(described), tags, metrics, [self.folder / front.FILE], again=again)
 
     def _conclude_confirmation(self, trials: Sequence[StudyTrial], metrics: dict[str, dict[int, float]]) -> Findings:
@@ -311,7 +314,7 @@ class Sweep(Search):
             self._write_best(0, "the baseline; no other trial finished within the constraints.")
             nothing = "nothing to confirm: no trial but the baseline finished within the constraints"
             return Findings([nothing], metrics=metrics, confirmed=True, again=("the baseline", best.ADD_BEST))
-        confirmed = confirm.judge_all(self._judge, self._fresh, ended[0], candidates, trials)
+        confirmed = confirm.judge_all(self._judge, self._fresh, ended[0], candidates, trials, self.careful)
         confirm.write(self.folder / confirm.FILE, confirmed)
         self._write_best(confirmed.winner or 0, f"{confirmed.words}.")
         champion = None
@@ -337,6 +340,43 @@ class Sweep(Search):
             self._lock = None
 
 
+def read_begun(folder: Path) -> dict[str, Any]:
+    """What a study's ``study.yaml`` says. Raises UserError when there is none, or it is damaged."""
+    file = folder / STUDY
+    types = {"uid": str, "points": list, "config": dict}
+    begun = files.read_mapping(file, from_yaml, "YAML")
+    if not all(isinstance(begun.get(k), t) for k, t in types.items()):
+        raise Damaged(file, f"expected the keys {', '.join(types)}")
+    if not isinstance(begun["config"].get("sweep"), dict):
+        raise Damaged(file, "config.sweep: expected a mapping")
+    if not all(isinstance(point, dict) for point in begun["points"]):
+        raise Damaged(file, "points: expected a list of mappings")
+    return begun
+
+
+def check_database(folder: Path, name: str) -> None:
+    """Raise UserError where a study's database is none of Optuna's, or has lost the study: Optuna itself would write
+    its tables into whatever it is handed."""
+    file, begun = folder / DATABASE, any(folder.glob("trial_*"))
+    if not file.exists():
+        if begun:
+            raise UserError(f"{file} is gone, but its trials are not; take another sweep.name")
+        return
+    expected = f"expected Optuna's database with the study '{name}'"
+    try:  # not read-only: a transaction that a killed driver left is rolled back
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True)) as database:
+            tables = {table for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            rows = database.execute("SELECT study_name FROM studies").fetchall() if "studies" in tables else []
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):  # by a driver that is writing
+            return
+        raise Damaged(file, f"{expected}: {error}") from error
+    except sqlite3.Error as error:
+        raise Damaged(file, f"{expected}: {error}") from error
+    if (name,) not in rows and (begun or (tables and "studies" not in tables)):
+        raise Damaged(file, expected)
+
+
 def _identity(config: Config) -> dict[str, Any]:
     """The config as the study keeps it, without credentials."""
     plain: dict[str, Any] = redact_tree(to_plain(config))
@@ -347,12 +387,12 @@ def config_difference(begun: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     """What is otherwise now than when the study was begun, and may not be: ``path: before -> now``."""
     old, new = dict(flatten(begun)), dict(flatten(now))
     found = []
-    for path in sorted(old | new):
+    for path in sorted(old | new, key=str):
         before, after = old.get(path, "nothing"), new.get(path, "nothing")
         if before == after or (path.startswith(MAY_DIFFER) and path != LEARNT_FROM):
             continue
         if path == "sweep.n_trials":
-            if after < before:
+            if not isinstance(before, int) or after < before:
                 found.append(f"sweep.n_trials: {before} -> {after} (it may only grow)")
             continue
         found.append(f"{path}: {before} -> {after}")

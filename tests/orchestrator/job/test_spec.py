@@ -91,5 +91,5 @@ def test_what_is_no_trial(tmp_path):
             spec.read(path)
     (tmp_path / "trial.json").write_text("{")
     (tmp_path / "config.yaml").touch()
-    with pytest.raises(UserError, match="not a trial's folder"):
+    with pytest.raises(UserError, match="damaged"):
         spec.read(tmp_path)

@@ -7,7 +7,7 @@ from typing import Any
 import harness
 
 from orchestrator import terminal
-from orchestrator.report.diagnosis import DIAGNOSIS, attached
+from orchestrator.report.diagnosis import DIAGNOSIS, read
 from orchestrator.status import Status
 
 
@@ -41,12 +41,12 @@ def test_finished_pruned_and_failed_trials_all_have_one(tmp_path: Path) -> None:
 
     for number in range(5):
         assert (folder / f"trial_{number:04d}" / DIAGNOSIS).read_text().startswith("# What the curves of ")
-    verdicts = attached(folder / "trial_0001")
+    verdicts = read(folder / "trial_0001" / DIAGNOSIS)
     assert verdicts["diverged"] == (
         "warning, iteration 40: diverged: loss is nan at iteration 5. Look at the curves just before it: a learning "
         "rate or a reward that is far too large is the usual cause"
     )
-    assert "diverged" not in attached(folder / "trial_0002")  # it was killed
+    assert "diverged" not in read(folder / "trial_0002" / DIAGNOSIS)  # it was killed
 
     assert len(recorder.ends) == 5
     for end in recorder.ends:

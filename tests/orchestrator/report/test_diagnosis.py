@@ -14,8 +14,8 @@ from orchestrator.report.diagnosis import (
     DIAGNOSIS,
     as_markdown,
     attach,
-    attached,
     diagnose,
+    read,
     summarise,
 )
 from orchestrator.report.faults import Verdict
@@ -276,12 +276,13 @@ class TestFile:
             "# What the curves of 120 iterations show\n\n- **diverged** warning, iterations 101 to 120:"
         )
         assert "- synchronous_timeouts: task.episode_length is not known" in text
-        assert attached(tmp_path)["diverged"].startswith("warning, iterations 101 to 120: Loss/value not finite")
+        assert read(tmp_path / DIAGNOSIS)["diverged"].startswith(
+            "warning, iterations 101 to 120: Loss/value not finite"
+        )
 
     def test_of_a_folder_without_curves(self, tmp_path: Path) -> None:
-        assert attached(tmp_path) == {}
         attach(tmp_path)
-        assert attached(tmp_path) == {}
+        assert read(tmp_path / DIAGNOSIS) == {}
         assert "Nothing to object to" in (tmp_path / DIAGNOSIS).read_text()
 
     def test_why_the_job_failed_is_taken_from_its_result(self, tmp_path: Path) -> None:
@@ -289,7 +290,7 @@ class TestFile:
         reason = "diverged: Loss/value not finite at iteration 121"
         (tmp_path / "result.json").write_text(json.dumps({"status": "failed", "reason": reason}))
         attach(tmp_path)
-        assert attached(tmp_path)["diverged"].startswith(f"warning, iteration 120: {reason}")
+        assert read(tmp_path / DIAGNOSIS)["diverged"].startswith(f"warning, iteration 120: {reason}")
 
     def test_markdown_holds_every_verdict_with_its_advice(self) -> None:
         columns = healthy(0)
@@ -310,7 +311,6 @@ def test_a_summary_counts_over_trainings() -> None:
     ]
     assert summarise(trainings) == [
         "curves, to look into: timid in 2, diverged in 1, plateau in 1 of 4 trainings (diagnosis.md in each folder)",
-        "curves, good to know: plateau in 1 of 4 trainings (diagnosis.md in each folder)",
-    ]
+    ]  # nor is the plateau of another training counted once more as harmless
     assert summarise([{"timid": "warning, …"}]) == ["curves, to look into: timid (diagnosis.md in each folder)"]
     assert summarise([{}, {}]) == []

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from orchestrator.config import Config
+from orchestrator.files import Careful
 from orchestrator.job.spec import METRICS, RESULT, TrialSpec
 from orchestrator.record import wal
 from orchestrator.search.base import CONFIRM, Ended, Trial, ended_by_runs, read_result
@@ -64,7 +65,7 @@ class Simulation:
         fresh = fresh_seeds(1, [1], seeds)
         chosen = best_trials(trials, self.judge, top_k)
         ended = [self.confirm(number, qualities[number], fresh) for number in (0, *chosen)]
-        return judge_all(self.judge, fresh, ended[0], ended[1:], trials)
+        return judge_all(self.judge, fresh, ended[0], ended[1:], trials, Careful())
 
 
 @pytest.mark.parametrize("seed_spread", [0.1, 0.4])
@@ -104,8 +105,8 @@ def test_intervals_are_wider_where_more_is_compared(tmp_path: Path, config: Conf
     simulation = Simulation(tmp_path, config, 7, 0.2)
     seeds = fresh_seeds(1, [1], 3)
     baseline, one, other = (simulation.confirm(number, 2.6, seeds) for number in range(3))
-    alone = judge_all(simulation.judge, seeds, baseline, [one], []).comparisons[0]
-    together = judge_all(simulation.judge, seeds, baseline, [one, other], []).comparisons[0]
+    alone = judge_all(simulation.judge, seeds, baseline, [one], [], Careful()).comparisons[0]
+    together = judge_all(simulation.judge, seeds, baseline, [one, other], [], Careful()).comparisons[0]
     assert together.difference == alone.difference
     assert together.low < alone.low < alone.high < together.high
 
@@ -116,7 +117,7 @@ def test_what_is_worse_is_called_worse_and_less_may_be_better(tmp_path: Path) ->
         simulation = Simulation(tmp_path / direction, config, 3, 0.1)
         seeds = fresh_seeds(1, [1], 4)
         baseline, worse = simulation.confirm(0, 4.6, seeds), simulation.confirm(1, 1.0, seeds)
-        confirmed = judge_all(simulation.judge, seeds, baseline, [worse], [])
+        confirmed = judge_all(simulation.judge, seeds, baseline, [worse], [], Careful())
         assert confirmed.comparisons[0].verdict == verdict
         assert confirmed.comparisons[0].high < 0  # in the metric's own unit
         assert confirmed.winner == (1 if direction == "minimize" else None)
@@ -127,7 +128,7 @@ def test_what_breaks_a_constraint_is_no_winner_and_the_words_say_so(tmp_path: Pa
     simulation = Simulation(tmp_path, harness.configure(tmp_path, *harness.SWEEP, constraint), 3, 0.1)
     seeds = fresh_seeds(1, [1], 4)
     baseline, better = simulation.confirm(0, 1.0, seeds), simulation.confirm(1, 4.6, seeds)
-    confirmed = judge_all(simulation.judge, seeds, baseline, [better], [])
+    confirmed = judge_all(simulation.judge, seeds, baseline, [better], [], Careful())
     assert confirmed.comparisons[0].low > 0
     assert (confirmed.winner, confirmed.comparisons[0].verdict) == (None, "breaks a constraint")
     assert confirmed.words.endswith("fresh seeds, but breaks a constraint: Eval/collision_rate <= 0.1 (undefined)")
@@ -145,5 +146,5 @@ def test_without_rooms_seeds_alone_are_compared(tmp_path: Path, config: Config) 
     seeds = fresh_seeds(1, [1], 4)
     baseline, other = simulation.confirm(0, 2.6, seeds), simulation.confirm(1, 4.6, seeds)
     (baseline.trial.runs[0].folder / "eval_rooms.npz").unlink()
-    (comparison,) = judge_all(simulation.judge, seeds, baseline, [other], []).comparisons
+    (comparison,) = judge_all(simulation.judge, seeds, baseline, [other], [], Careful()).comparisons
     assert (comparison.rooms, comparison.verdict) == (1, "better")

@@ -100,7 +100,7 @@ def test_constraints_are_bounds_and_what_is_undefined_breaks_them(tmp_path) -> N
     assert str(both) == "Eval/time_to_goal >= 1 and Eval/time_to_goal <= 6"
     judge = Judge(harness.configure(tmp_path, "+sweep=ppo", "+sweep.constraints={Eval/collision_rate: {max: 0.05}}"))
     assert judge.broken(Score((0.9,), (0.05,))) == []
-    assert judge.broken(Score((0.9,), (0.07,))) == ["Eval/collision_rate <= 0.05 (0.070)"]
+    assert judge.broken(Score((0.9,), (0.07,))) == ["Eval/collision_rate <= 0.05 (0.070, by 0.020)"]
     assert judge.broken(Score((0.9,), (math.nan,))) == ["Eval/collision_rate <= 0.05 (undefined)"]
 
 

@@ -204,7 +204,7 @@ def test_a_trial_that_breaks_a_constraint_is_never_the_best(tmp_path: Path) -> N
     driver = harness.sweep(tmp_path, "sweep.n_trials=4", constraint, "confirm.top_k=1", "confirm.seeds=2")
     assert driver.run() == 0
     assert driver.status.best == (2, pytest.approx(0.7))
-    assert driver.status.views["trial_0001"].reason == "breaks Eval/collision_rate <= 0.05 (0.200)"
+    assert driver.status.views["trial_0001"].reason == "breaks Eval/collision_rate <= 0.05 (0.200, by 0.150)"
     assert harness.study_trials(folder)[1].constraints == {"Eval/collision_rate": pytest.approx(0.15)}
     assert told(folder)["winner"] == 2
 
@@ -249,7 +249,14 @@ def test_a_front_with_its_hypervolume(tmp_path: Path) -> None:
     assert update["metrics"]["Search/hypervolume"] == pytest.approx(by_trial)
     assert update["tags"]["front"] == "0, 1"
     assert harness.study_trials(folder)[4].values == [0.0, 20.0]
-    assert driver.status.findings[0] == "Pareto front: 2 trials"
+    told = driver.status.findings
+    assert told[0].startswith("Pareto front: 2 trials within Eval/collision_rate <= 0.05 that no other beats")
+    assert told[1].split() == ["trial", "success_rate", "time_to_goal", "collision_rate"]
+    assert told[2].split() == ["maximize", "minimize", "constrained"]
+    assert told[3].split() == ["0", "(baseline)", "0.8000", "10.0000", "0.0000"]
+    assert told[5] == "the baseline (trial 0) is on the front, none beats it in everything"
+    assert told[6] == "  trial 3 is not on it: breaks Eval/collision_rate <= 0.05 (0.500, by 0.450)"
+    assert driver.status.again == ("trial 1 of the front", "+front=trial_0001")  # the baseline is today's config
     assert sorted(f.name for f in (folder / "front").iterdir()) == ["trial_0000.yaml", "trial_0001.yaml"]
     assert "weight" in (folder / "front" / "trial_0001.yaml").read_text()
 
