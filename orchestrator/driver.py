@@ -209,7 +209,11 @@ class Driver:
         if view.state not in ("running", "stopping"):
             view.state = "starting"
         view.began = view.began or time.monotonic()
-        self._jobs.append(Job(spec, live, self._launcher.start(spec.folder)))
+        started, handle = time.time(), self._launcher.start(spec.folder)
+        if spec.started is None:
+            spec = replace(spec, started=round(started, 3))
+            update(spec)
+        self._jobs.append(Job(spec, live, handle))
         self._recording.start(spec, live.trial)
 
     # -- tail, prune -------------------------------------------------------------------------------------------------

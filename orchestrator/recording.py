@@ -11,8 +11,9 @@ from orchestrator.job.spec import CONFIG, EVALUATIONS, RESULT, TrialSpec, update
 from orchestrator.record.mlflow import Recorder
 from orchestrator.record.run import Outcome
 from orchestrator.report.diagnosis import DIAGNOSIS
-from orchestrator.search.base import Findings, Search, Trial, evaluation_set
+from orchestrator.search.base import Findings, Search, Trial, evaluation_set, read_result
 from orchestrator.search.objective import Score
+from orchestrator.search.sweep import STUDY
 
 PATIENCE = 30.0
 """Seconds for the recorder to ship what is left when all is done: its server may be gone, and come back."""
@@ -67,8 +68,9 @@ class Recording:
         """Opens the parent run of a sweep. ``tags`` go to every run."""
         self._recorder, self._is_sweep, self._search, self._tags = recorder, config.sweep is not None, search, tags
         if self._is_sweep:
-            file = search.folder / "study.yaml"
-            recorder.start_study(search.uid, search.name, tags={"study": search.name, **tags}, artifacts=[file])
+            file = search.folder / STUDY  # written once, when the study begins
+            tags = {"study": search.name, **tags}
+            recorder.start_study(search.uid, search.name, started=file.stat().st_mtime, tags=tags, artifacts=[file])
 
     def start(self, spec: TrialSpec, trial: Trial) -> None:
         """A training of a trial begins, or goes on."""
@@ -88,6 +90,7 @@ class Recording:
             spec.uid,
             spec.folder,
             spec.uid,
+            started=spec.started,
             name=self._run_name(spec, trial),
             config=to_plain(replace(config, sweep=None)),
             searched=spec.params,
@@ -127,6 +130,7 @@ class Recording:
         self._recorder.end_trial(
             spec.uid,
             cast(Outcome, state),
+            ended=(read_result(spec.folder) or {}).get("ended"),
             tags={name: tag for name, tag in tags.items() if tag is not None},
             artifacts=[path for path in artifacts if path.exists()],
             policy=spec.folder / "policy.npz" if state == "finished" else None,

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import time
 import traceback
 from pathlib import Path
 from types import FrameType
@@ -131,6 +132,7 @@ def _write_result(runner: Runner, status: str, reason: str | None, processes: Pr
     result = {
         "status": status,
         "reason": reason,
+        "ended": round(time.time(), 3),
         "iterations": runner.iteration,
         "env_steps": runner.iteration * config.num_envs * config.algorithm.num_steps_per_env,
         "train_seconds": round(runner.train_seconds, 3),

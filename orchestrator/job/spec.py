@@ -40,6 +40,8 @@ class TrialSpec:
     """Without ``sweep``: a job knows nothing of the search that it belongs to."""
     attempt: int = 0
     """How often the job has died and been started again."""
+    started: float | None = None
+    """When its job was started for the first time, seconds since 1970."""
     mlflow_run_id: str | None = None
     uid: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Tells this trial from any other that ever was, also from one of the same study and number that was deleted."""
@@ -97,6 +99,7 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
     "seed": int,
     "params": dict,
     "attempt": int,
+    "started": (int, float, type(None)),
     "mlflow_run_id": (str, type(None)),
     "uid": str,
 }

@@ -94,12 +94,21 @@ class Recorder:
         self._thread.start()
 
     def start_study(
-        self, uid: str, name: str, *, tags: Mapping[str, Any] | None = None, artifacts: Sequence[Path] = ()
+        self,
+        uid: str,
+        name: str,
+        *,
+        started: float | None = None,
+        tags: Mapping[str, Any] | None = None,
+        artifacts: Sequence[Path] = (),
     ) -> None:
-        """Open the parent run of a sweep, before its trials; a single run has none. Reopens one that had ended."""
+        """Open the parent run of a sweep, before its trials; a single run has none. Reopens one that had ended.
+
+        ``started``: seconds since 1970; None is now.
+        """
         with self._lock:
             if self._study is None:
-                self._study = ShippedRun(uid, name)
+                self._study = ShippedRun(uid, name, started=started)
                 self._order.append(self._study)
             self._study.update(Update(tags=tags or {}, artifacts=tuple(artifacts)))
         self._wake.set()
@@ -134,6 +143,7 @@ class Recorder:
         folder: Path,
         uid: str,
         *,
+        started: float | None = None,
         name: str | None = None,
         config: Mapping[str, Any] | None = None,
         searched: Mapping[str, Any] | None = None,
@@ -142,9 +152,9 @@ class Recorder:
     ) -> None:
         """Open a trial's run and follow `folder/metrics.jsonl`. Reopens a run that had ended.
 
-        `key` is what the other methods know it by. `config` is the resolved config as plain mappings: it becomes the
-        params, flat; `searched` those of it that are searched, by config path. Values of tags may be any scalar; None
-        leaves a tag out. `artifacts` are files.
+        `key` is what the other methods know it by. `started`: seconds since 1970; None is now. `config` is the resolved
+        config as plain mappings: it becomes the params, flat; `searched` those of it that are searched, by config path.
+        Values of tags may be any scalar; None leaves a tag out. `artifacts` are files.
         """
         update = Update(tags or {}, config or {}, searched or {}, tuple(artifacts))
         with self._lock:
@@ -155,6 +165,7 @@ class Recorder:
                     name or (f"trial_{key:04d}" if isinstance(key, int) else key),
                     self._study,
                     folder / "metrics.jsonl",
+                    started,
                 )
                 self._trials[key] = run
                 self._order.append(run)
@@ -169,15 +180,20 @@ class Recorder:
         key: int | str,
         outcome: Outcome,
         *,
+        ended: float | None = None,
         tags: Mapping[str, Any] | None = None,
         artifacts: Sequence[Path] = (),
         policy: Path | None = None,
     ) -> None:
         """End a trial's run once all its metrics are shipped. `policy` is a `policy.npz`, kept as a model as well.
 
+        `ended`: seconds since 1970; None is now.
+
         finished → FINISHED, failed → FAILED, pruned and interrupted → KILLED, the latter with the tag `interrupted`.
         """
-        self._trials[key].update(Update(tags or {}, artifacts=tuple(artifacts), policy=policy, outcome=outcome))
+        self._trials[key].update(
+            Update(tags or {}, artifacts=tuple(artifacts), policy=policy, outcome=outcome, ended=ended or time.time())
+        )
         self._wake.set()
 
     def run_id(self, key: int | str) -> str | None:
@@ -193,9 +209,9 @@ class Recorder:
         with self._lock:
             for run in self._trials.values():
                 if not run.ending:
-                    run.update(Update(outcome="interrupted"))
+                    run.update(Update(outcome="interrupted", ended=time.time()))
             if self._study is not None and not self._study.ending:
-                self._study.update(Update(tags=tags or {}, outcome=outcome))
+                self._study.update(Update(tags=tags or {}, outcome=outcome, ended=time.time()))
             self._deadline = time.monotonic() + timeout
         self._wake.set()
         self._thread.join(timeout + 0.1)

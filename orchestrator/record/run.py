@@ -71,6 +71,8 @@ class Update:
     """A registered model that none of this study's runs is the champion of, whatever was said before."""
     outcome: Outcome | None = None
     """None: the run is live."""
+    ended: float | None = None
+    """When that was, seconds since 1970; with an outcome only."""
 
 
 class ShippedRun:
@@ -80,12 +82,20 @@ class ShippedRun:
     last, so a run that isn't RUNNING is complete, unless it carries the tag `interrupted`.
     """
 
-    def __init__(self, uid: str, name: str, parent: "ShippedRun | None" = None, log: Path | None = None) -> None:
-        """`log` is the metrics log to follow; a sweep's parent run has none."""
+    def __init__(
+        self,
+        uid: str,
+        name: str,
+        parent: "ShippedRun | None" = None,
+        log: Path | None = None,
+        started: float | None = None,
+    ) -> None:
+        """`log` is the metrics log to follow; a sweep's run has none. `started`: seconds since 1970; None is now."""
         if not uid or set(uid) & set("'\"`\\"):
             raise ValueError(f"uid {uid!r}: must be a text without quotes")
         self.uid = uid
         self.name = name
+        self._started = started or time.time()
         self.run_id: str | None = None
         self.points = 0
         """Points shipped by this process."""
@@ -155,7 +165,8 @@ class ShippedRun:
                 if self._parent.run_id is None:
                     raise ParentMissingError(f"{self._parent.name} could not be recorded")
                 tags["mlflow.parentRunId"] = self._parent.run_id
-            run = store.client.create_run(store.experiment_id, tags=tags, run_name=self.name)
+            started = _milliseconds(self._started)
+            run = store.client.create_run(store.experiment_id, start_time=started, tags=tags, run_name=self.name)
             self._running = True
         self.run_id = run.info.run_id
 
@@ -187,7 +198,7 @@ class ShippedRun:
         if update.no_champion is not None:
             self.withdrawn = registry.withdraw_champion(store, run_id, update.no_champion) or self.withdrawn
         if update.outcome:
-            client.set_terminated(run_id, status=_STATUS[update.outcome])
+            client.set_terminated(run_id, _STATUS[update.outcome], _milliseconds(update.ended or time.time()))
             self._running = False
             if self._tail is not None:
                 self._tail.close()
@@ -222,7 +233,7 @@ class ShippedRun:
         """Log what MLflow doesn't hold yet, or holds otherwise."""
         from mlflow.entities import Metric
 
-        now = round(time.time() * 1000)
+        now = _milliseconds(time.time())
         new = []
         for name, by_step in ((fields.legal_key(name), by_step) for name, by_step in metrics.items()):
             held = {point.step: point.value for point in store.client.get_metric_history(_known(self.run_id), name)}
@@ -261,7 +272,7 @@ class ShippedRun:
                 points = _points(record)
                 if batch and len(batch) + len(points) > fields.BATCH_METRICS:
                     break
-                milliseconds = round(record.time * 1000)
+                milliseconds = _milliseconds(record.time)
                 batch += [Metric(name, value, milliseconds, record.step) for name, value in points]
                 steps += 1
             batch.sort(key=lambda metric: metric.key not in _FIRST)
@@ -307,6 +318,10 @@ def _log_model(client: Any, run_id: str, policy: Path) -> None:
         saved = Path(folder) / model.NAME
         model.save(policy, saved)
         client.log_artifacts(run_id, str(saved), model.NAME)
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
 
 
 def _user() -> str:

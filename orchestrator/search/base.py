@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -212,7 +213,7 @@ def evaluation_set(run: TrialSpec) -> str | None:
 
 def write_result(folder: Path, status: str, reason: str) -> Mapping[str, Any]:
     """Say how a trial ended whose job could not: pruned, or dead too often."""
-    result = {"status": status, "reason": reason}
+    result = {"status": status, "reason": reason, "ended": round(time.time(), 3)}
     write_aside(folder / RESULT, json.dumps(result) + "\n")
     return result
 

@@ -73,7 +73,9 @@ def test_what_would_go_wrong_again_is_not_tried_again(tmp_path: Path) -> None:
     assert harness.study_trials(tmp_path / "study")[1].user_attrs["reason"] == reason
     assert driver.status.views["trial_0001"].reason == reason
     own = tmp_path / "study" / "trial_0001"
-    assert json.loads((own / "result.json").read_text()) == {"status": "failed", "reason": reason}
+    result = json.loads((own / "result.json").read_text())
+    assert (result["status"], result["reason"]) == ("failed", reason)
+    assert json.loads((own / "trial.json").read_text())["started"] < result["ended"] < time.time()
     assert len((own / "starts").read_text().splitlines()) == 1
     assert screen.notes == []
 

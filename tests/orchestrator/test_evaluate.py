@@ -104,6 +104,11 @@ def test_mlflow_holds_the_same_policy(trained, judged):
     folder, uri = trained
     client = MlflowClient(tracking_uri=uri)
     (recorded,) = client.search_runs(["1"])
+    trial, result = (json.loads((trained[0] / name).read_text()) for name in ("trial.json", "result.json"))
+    assert [recorded.info.start_time, recorded.info.end_time] == [
+        round(seconds * 1000) for seconds in (trial["started"], result["ended"])
+    ]
+    assert result["ended"] - trial["started"] > result["train_seconds"]
     kept = {file.path for file in client.list_artifacts(recorded.info.run_id)}
     assert {"policy.npz", "policy.onnx", "model", "config.yaml"} <= kept
     # MLflow's comparison of runs opens on the first of their metrics.

@@ -46,14 +46,16 @@ def recorder(uri, lines):
 
 def test_a_sweep_is_a_parent_with_its_trials(recorder, uri, tmp_path, lines):
     r = recorder()
-    r.start_study("study-uid", "weights", tags={"study": "weights", "git_commit": "abc"})
+    began = 1_790_000_000.0
+    r.start_study("study-uid", "weights", started=began, tags={"study": "weights", "git_commit": "abc"})
     for number, outcome in enumerate(("finished", "pruned", "failed")):
         folder = tmp_path / f"trial_{number:04d}"
         write(folder, range(1, 12))
         tags = {"study": "weights", "trial": number, "seed": 7, "device": "cpu", "failure": None}
         searched = {"task.rewards.goal.weight": 15.0}
-        r.start_trial(number, folder, f"uid-{number}", config=CONFIG, searched=searched, tags=tags)
-        r.end_trial(number, outcome, tags={"failure": "diverged: loss"} if outcome == "failed" else {})
+        times = {"started": began + 10 * number}, {"ended": began + 10 * number + 5.25}
+        r.start_trial(number, folder, f"uid-{number}", config=CONFIG, searched=searched, tags=tags, **times[0])
+        r.end_trial(number, outcome, tags={"failure": "diverged: loss"} if outcome == "failed" else {}, **times[1])
     report = r.close("finished", 20)
     assert report.unfinished == ()
     assert report.reason is None
@@ -64,6 +66,8 @@ def test_a_sweep_is_a_parent_with_its_trials(recorder, uri, tmp_path, lines):
     parent = found.pop("study-uid")
     assert parent.info.status == "FINISHED"
     assert parent.info.run_name == "weights"
+    assert parent.info.start_time == 1_790_000_000_000
+    assert abs(parent.info.end_time / 1000 - time.time()) < 20
     assert parent.data.tags["git_commit"] == "abc"
     assert "mlflow.parentRunId" not in parent.data.tags
     assert [found[f"uid-{i}"].info.status for i in range(3)] == ["FINISHED", "KILLED", "FAILED"]
@@ -71,6 +75,8 @@ def test_a_sweep_is_a_parent_with_its_trials(recorder, uri, tmp_path, lines):
         run = found[f"uid-{number}"]
         assert run.info.run_id == r.run_id(number)
         assert run.info.run_name == f"trial_{number:04d}"
+        assert run.info.start_time == 1_790_000_000_000 + 10_000 * number
+        assert run.info.end_time - run.info.start_time == 5250
         assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
         assert run.data.tags["trial"] == str(number)
         assert run.data.tags["outcome"] == ("finished", "pruned", "failed")[number]
