@@ -57,12 +57,11 @@ class Driver:
         self._config, self._search, self._launcher, self._screen = config, search, launcher, screen
         self._make_recorder, self._tags = recorder, tags
         self._judge = Judge(config)
-        objectives = self._judge.objectives
         self.status = Status(
             search.total,
             launcher.slots,
-            ", ".join(o.metric for o in objectives),
-            objectives[0].direction,
+            self._judge.objectives,
+            self._judge.window,
             runs=config.sweep.seeds_per_trial if config.sweep else 1,
             fresh_seeds=config.confirm.seeds,
         )

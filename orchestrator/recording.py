@@ -99,8 +99,8 @@ class Recording:
         )
 
     def _run_name(self, spec: TrialSpec, trial: Trial) -> str:
-        """``trial_0007``, ``trial_0007_seed_2``, ``confirm_0007_seed_181``; ``run_0007`` where nothing is searched."""
-        kind = "confirm" if trial.confirms else "trial" if self._is_sweep else "run"
+        """``trial_0007`` as its folder, ``trial_0007_seed_2``, ``confirm_0007_seed_181``."""
+        kind = "confirm" if trial.confirms else "trial"
         several = trial.confirms or len(trial.runs) > 1
         return f"{kind}_{spec.number:04d}" + (f"_seed_{spec.seed}" if several else "")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from orchestrator.search.base import Ended
-from orchestrator.search.objective import Judge
+from orchestrator.search.objective import Judge, Objective
 
 
 @dataclass
@@ -35,6 +35,10 @@ class View:
     """Trained again, on fresh seeds."""
     values: tuple[float, ...] = ()
     """Where there are several objectives."""
+    broken: Sequence[str] = ()
+    """The constraints that it breaks, and by how much."""
+    mistaken: bool = False
+    """It failed by what is the user's to mend."""
 
 
 class Screen(Protocol):
@@ -57,9 +61,9 @@ class Status:
     total: int
     """Trials of the search."""
     slots: int
-    objective: str
-    """Several with commas between them."""
-    direction: str
+    objectives: Sequence[Objective]
+    window: int = 3
+    """An objective is the mean over so many last evaluations."""
     runs: int = 1
     """Trainings of a trial."""
     confirmations: int = 0
@@ -89,7 +93,7 @@ class Status:
             view.values = score.values
         else:
             view.value = score.values[0]
-        broken = judge.broken(score) if ended.state == "finished" else []
+        view.broken = broken = judge.broken(score) if ended.state == "finished" else []
         if broken:
             view.reason = f"breaks {', '.join(broken)}"
         if objective is None or view.confirms or ended.state != "finished":
@@ -101,6 +105,11 @@ class Status:
         first_of_equals = score.values[0] == value and view.number < number
         if not broken and (first_of_equals or objective.better(score.values[0], value)):
             self.best = (view.number, score.values[0])
+
+    @property
+    def sought(self) -> str:
+        """The objectives by their names."""
+        return ", ".join(objective.metric for objective in self.objectives)
 
     def ended(self, confirms: bool = False) -> list[View]:
         """Trials that count as done."""

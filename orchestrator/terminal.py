@@ -3,9 +3,10 @@
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Literal, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -14,6 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.report.diagnosis import summarise
+from orchestrator.search.base import trial_folder
+from orchestrator.search.objective import SUCCESS
 from orchestrator.status import Screen, Status, View
 
 REFRESH, REPORT = 1.0, 30.0
@@ -62,41 +65,118 @@ class TableScreen:
             self._live.stop()
 
     def _render(self, status: Status) -> RenderableType:
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        table.add_column("trial", justify="right")
-        table.add_column("state")
-        table.add_column("progress")
-        table.add_column("success", justify="right")
-        table.add_column("result", justify="right")
-        table.add_column("", overflow="ellipsis", no_wrap=True)
         shown, left_out = _choose(status, max(4, self._console.height - _CHROME))
+        columns = _fitting(_columns(status), self._console.width)
+        table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+        taken = sum(column.width + GAP for column in columns if column.head)
+        for column in columns:
+            width = column.width if column.head else max(1, self._console.width - taken)
+            table.add_column(column.head, justify=column.justify, no_wrap=True, overflow="ellipsis", max_width=width)
         for view in shown:
-            self._row(table, status, view)
+            table.add_row(*(column.cell(view) for column in columns))
         lines: list[RenderableType] = [table]
         if left_out:
             lines.append(Text(f"and {left_out} more that have ended", style="dim"))
-        lines.append(Text(_headline(status, time.monotonic() - self._began), style="bold"))
+        if self._console.height > 2 * _CHROME:
+            lines += [Text(line, style="dim") for line in _filled(_legend(status, columns), "; ", self._console.width)]
+        elapsed = time.monotonic() - self._began
+        headline = _headline(status, elapsed)
+        if len(headline) > self._console.width:
+            headline = _headline(status, elapsed, by_name=True)
+        lines += [Text(line, style="bold") for line in _filled(headline, " · ", self._console.width)]
         return Group(*lines)
 
-    @staticmethod
-    def _row(table: Table, status: Status, view: View) -> None:
-        style = _STYLE.get(view.state, "")
-        done = view.total if view.state == "finished" else view.step
-        bar = ProgressBar(total=view.total, completed=done, width=24, complete_style=style or "cyan")
-        best = _is_best(status, view)
-        remark = ["baseline"] if view.number == 0 and status.total > 1 else []
-        remark += ["best"] if best and status.total > 1 else []
-        remark += [f"confirmation, {view.runs} fresh seeds"] if view.confirms else []
-        remark += [f"{view.runs} seeds"] if view.runs > 1 and not view.confirms else []
-        remark += [view.reason] if view.reason else []
-        table.add_row(
-            str(view.number),
-            Text(view.state, style=style),
-            bar,
-            _number(view.success),
-            Text(_result(view), style="bold green" if best else ""),
-            Text(", ".join(remark), style="dim"),
-        )
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table."""
+
+    head: str
+    cell: Callable[[View], RenderableType]
+    width: int
+    """That it needs; remarks, the column without a head, take what is left."""
+    rank: int
+    """0 is shown whatever the terminal; of the others the highest goes first where there is no room."""
+    justify: Literal["left", "right"] = "right"
+
+
+GAP = 2
+
+
+def _columns(status: Status) -> list[Column]:
+    bar, several = 24, len(status.objectives) > 1
+    columns = [
+        Column("trial", lambda view: str(view.number), 5, 0),
+        Column("state", lambda view: Text(view.state, style=_STYLE.get(view.state, "")), 11, 0, "left"),
+        Column("progress", lambda view: _bar(view, bar), bar, 5, "left"),
+        Column("done", lambda view: f"{100 * _done(view) / view.total:.0f} %", 5, 1),
+        Column("success", lambda view: _number(view.success), 7, 4 if several else 2),
+    ]
+    for index, objective in enumerate(status.objectives):
+        head = _short_name(objective.metric) if several else "result"
+
+        def value(view: View, index: int = index) -> RenderableType:
+            shown = view.values[index] if view.values else None if several else view.value
+            return Text(_number(shown), style="bold green" if _is_best(status, view) else "")
+
+        columns.append(Column(head, value, max(6, len(head)), 0 if index == 0 else 2))
+    columns.append(Column("", lambda view: Text(_remark(status, view), style="dim"), 10, 3, "left"))
+    return columns
+
+
+def _fitting(columns: Sequence[Column], width: int) -> list[Column]:
+    """Those that a terminal of this width has room for."""
+    kept = list(columns)
+    if sum(c.width + GAP for c in kept if c.head != "done") <= width:  # a bar says it as well
+        return [c for c in kept if c.head != "done"]
+    while sum(c.width + GAP for c in kept) - GAP > width and any(c.rank for c in kept):
+        kept.remove(max(reversed(kept), key=lambda c: c.rank))
+    return kept
+
+
+def _filled(text: str, separator: str, width: int) -> list[str]:
+    """Lines as full as they get of parts that are not broken up."""
+    lines: list[str] = []
+    for part in text.split(separator):
+        if lines and len(lines[-1]) + len(separator) + len(part) <= width:
+            lines[-1] += separator + part
+        else:
+            lines.append(part)
+    return lines
+
+
+def _legend(status: Status, columns: Sequence[Column]) -> str:
+    """What the columns of numbers are."""
+    has_success = any(column.head == "success" for column in columns)
+    told = [f"success: newest {SUCCESS} on the frozen rooms"] if has_success else []
+    for objective in status.objectives:
+        head = "result" if len(status.objectives) == 1 else _short_name(objective.metric)
+        better = "more" if objective.direction == "maximize" else "less"
+        what = f"{objective.metric}, " if head != objective.metric.partition("/")[2] else ""
+        told.append(f"{head}: {what}{better} is better")
+    return "; ".join([*told, f"results are means over the last {status.window} evaluations"])
+
+
+def _short_name(metric: str) -> str:
+    return metric.rpartition("/")[2]
+
+
+def _done(view: View) -> int:
+    return view.total if view.state == "finished" else view.step
+
+
+def _bar(view: View, width: int) -> ProgressBar:
+    style = _STYLE.get(view.state, "") or "cyan"
+    return ProgressBar(total=view.total, completed=_done(view), width=width, complete_style=style)
+
+
+def _remark(status: Status, view: View) -> str:
+    remark = ["baseline"] if view.number == 0 and status.total > 1 else []
+    remark += ["best"] if _is_best(status, view) and status.total > 1 else []
+    remark += [f"confirmation, {view.runs} fresh seeds"] if view.confirms else []
+    remark += [f"{view.runs} seeds"] if view.runs > 1 and not view.confirms else []
+    remark += [view.reason] if view.reason else []
+    return ", ".join(remark)
 
 
 class PlainScreen:
@@ -138,11 +218,10 @@ class PlainScreen:
     def _event(self, status: Status, view: View) -> str:
         name = _name(view) + (" (baseline)" if view.number == 0 and status.total > 1 else "")
         if view.state == "finished":
-            best = _is_best(status, view) and view.number > 0
+            best = _is_best(status, view) and view.number > 0 and status.total > 1
             remark = f", {view.reason}" if view.reason else ", the best so far" if best else ""
             return (
-                f"{name} finished: {status.objective} {_result(view)}{remark}; "
-                f"{_headline(status, time.monotonic() - self._began)}"
+                f"{name} finished: {_result(status, view)}{remark}; {_headline(status, time.monotonic() - self._began)}"
             )
         return f"{name} {view.state}" + (f": {view.reason}" if view.reason else "")
 
@@ -174,11 +253,13 @@ def _name(view: View) -> str:
     return f"confirmation of trial {view.number}" if view.confirms else f"trial {view.number}"
 
 
-def _result(view: View) -> str:
-    return _number(view.value) if not view.values else " ".join(_number(value) for value in view.values)
+def _result(status: Status, view: View) -> str:
+    values = view.values or (view.value,)
+    return ", ".join(f"{o.metric} {_number(value)}" for o, value in zip(status.objectives, values, strict=False))
 
 
-def _headline(status: Status, elapsed: float) -> str:
+def _headline(status: Status, elapsed: float, by_name: bool = False) -> str:
+    """How far it is; ``by_name`` alone, without what kind of metric it is, where there is little room."""
     parts = []
     if status.total > 1:
         parts.append(f"{len(status.ended())} of {status.total} trials")
@@ -187,7 +268,11 @@ def _headline(status: Status, elapsed: float) -> str:
         parts.append(f"{confirmed} of {status.confirmations} confirmations")
     if status.best is not None and status.total > 1:
         against = f" (baseline {status.baseline:.3f})" if status.baseline is not None else ""
-        parts.append(f"best {status.objective} {status.best[1]:.3f} in trial {status.best[0]}{against}")
+        sought = _short_name(status.sought) if by_name else status.sought
+        parts.append(f"best {sought} {status.best[1]:.3f} in trial {status.best[0]}{against}")
+    broken = sum(bool(view.broken) for view in status.ended())
+    if broken:
+        parts.append(f"{broken} break{'s'[: broken == 1]} a constraint")
     parts.append(f"{_duration(elapsed)} gone")
     left = status.time_left()
     if status.preparing:
@@ -214,15 +299,11 @@ def summary(status: Status, folder: Path, tracking: str | None, is_sweep: bool) 
     if is_sweep:
         counts = [(s, sum(v.state == s for v in ended)) for s in ("finished", "pruned", "failed")]
         yield ""
-        yield f"{len(ended)} of {status.total} trials: {', '.join(f'{n} {s}' for s, n in counts if n) or 'none ended'}"
-        if status.best is not None:
-            number, value = status.best
-            if status.baseline is not None:
-                yield f"  baseline (trial 0)  {status.objective} {status.baseline:.4f}"
-                sign = value - status.baseline
-                yield f"  best (trial {number})  {status.objective} {value:.4f}  ({sign:+.4f})"
-            else:
-                yield f"  best (trial {number})  {status.objective} {value:.4f}"
+        states = ", ".join(f"{n} {s}" for s, n in counts if n) or "none ended"
+        broken = sum(bool(view.broken) for view in ended)
+        states += f", {broken} of them break{'s'[: broken == 1]} a constraint" if broken else ""
+        yield f"{len(ended)} of {status.total} trials: {states}"
+        yield from _best(status)
         yield from status.findings
         if status.again is not None:
             whose, override = status.again
@@ -230,8 +311,8 @@ def summary(status: Status, folder: Path, tracking: str | None, is_sweep: bool) 
             yield f"train {whose} again: {python} -m orchestrator --config-dir {_short(folder)} {override}"
     else:
         for view in status.views.values():
-            result = f": {status.objective} {view.value:.4f}" if view.value is not None else ""
-            yield f"run {view.number} {view.state}{result}" + (f": {view.reason}" if view.reason else "")
+            result = f": {status.sought} {view.value:.4f}" if view.value is not None else ""
+            yield f"trial {view.number} {view.state}{result}" + (f": {view.reason}" if view.reason else "")
     yield from summarise(list(status.verdicts.values()))
     if is_sweep and (folder / "report.html").exists():
         yield f"report: {_short(folder / 'report.html')}"
@@ -245,6 +326,19 @@ def summary(status: Status, folder: Path, tracking: str | None, is_sweep: bool) 
         )
         + (f", or {tracking}" if tracking and tracking.startswith("http") else "")
     )
+
+
+def _best(status: Status) -> Iterable[str]:
+    """How the best of the search stands to the baseline."""
+    baseline = status.views.get(str(trial_folder(Path(), 0)))
+    if status.baseline is not None:
+        breaks = f", breaks {', '.join(baseline.broken)}" if baseline is not None and baseline.broken else ""
+        unbeaten = ", and no other trial came out better" if status.best is not None and status.best[0] == 0 else ""
+        yield f"  baseline (trial 0)  {status.sought} {status.baseline:.4f}{breaks}{unbeaten}"
+    if status.best is not None and status.best[0] > 0:
+        number, value = status.best
+        against = f"  ({value - status.baseline:+.4f})" if status.baseline is not None else ""
+        yield f"  best (trial {number})  {status.sought} {value:.4f}{against}"
 
 
 def _beside_python(command: str) -> str:

@@ -60,7 +60,7 @@ def history(rows: Sequence[Row], name: str, best: Collection[int], maximize: boo
 
 
 def learning_curves(rows: Sequence[Row], name: str, best: Collection[int]) -> Picture:
-    """A metric of every trial over the iterations."""
+    """A rate of every trial over the iterations."""
     drawn = [row for row in rows if row.curves.get(name)]
     if not drawn:
         return None
@@ -82,8 +82,10 @@ def learning_curves(rows: Sequence[Row], name: str, best: Collection[int]) -> Pi
     axes.set_xlabel("iteration")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel(name)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    axes.set_ylim(-0.02, 1.02)
+    if len(drawn) > sum(row.number == 0 or row.number in best for row in drawn):
+        axes.plot([], [], color=OTHER, alpha=0.5, linewidth=1, label="another trial")
+    _legend(axes)
     return _png(figure)
 
 
@@ -162,7 +164,7 @@ def front(described: Front, rows: Sequence[Row]) -> Picture:
     figure, axes = _figure(4.5 * columns, 3.0 * height, height, columns)
     on_front = set(described.on_front)
     for ax, (a, b) in zip(axes, pairs, strict=False):
-        for row in points:
+        for row in sorted(points, key=lambda row: row.number in on_front):  # these on top
             assert row.values is not None
             place = (row.values[names.index(a)], row.values[names.index(b)])
             ax.plot(*place, _marker(row), color=_colour(row, on_front), markersize=5)
@@ -176,6 +178,7 @@ def front(described: Front, rows: Sequence[Row]) -> Picture:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("trial", fontsize=8)
     ax.set_ylabel("hypervolume", fontsize=8)
+    ax.set_ylim(bottom=0)
     ax.tick_params(labelsize=7)
     for ax in axes[len(pairs) + 1 :]:
         ax.set_visible(False)
@@ -214,7 +217,12 @@ def _explain(axes: Any, rows: Iterable[Row], best: Collection[int], best_is: str
     lines = {_kind(row, best, best_is): (_marker(row), _colour(row, best)) for row in rows}
     for label, (marker, colour) in lines.items():
         axes.plot([], [], marker, color=colour, label=label)
-    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    _legend(axes)
+
+
+def _legend(axes: Any) -> None:
+    """Beside all axes of its figure."""
+    axes.get_figure().legend(*axes.get_legend_handles_labels(), fontsize=8, loc="outside right upper", frameon=False)
 
 
 def _figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Any]]:

@@ -41,7 +41,7 @@ h1 {{ font-size: 1.5em; }} h2 {{ font-size: 1.15em; margin-top: 2em; }}
 img {{ max-width: 100%; }} table {{ border-collapse: collapse; font-size: 12px; }} .wide {{ overflow-x: auto; }}
 th, td {{ padding: 2px 8px; text-align: right; border-bottom: 1px solid #e3e3e3; white-space: nowrap; }}
 th {{ vertical-align: bottom; background: #fff; }} th.words {{ text-align: left; }}
-td.words {{ text-align: left; white-space: normal; min-width: 16em; }}
+td.words {{ text-align: left; white-space: normal; min-width: 15em; }}
 tr.baseline, b.baseline {{ background: #eaf1fa; }} tr.best, b.best {{ background: #e8f5ee; }}
 tr.broken, b.broken {{ background: #fbeceb; }} tr.other, b.other {{ color: #888; }}
 b {{ font-weight: 500; padding: 0 4px; }}
@@ -137,7 +137,7 @@ def _drawings(study: Study) -> Iterable[Drawing]:
     wanted.append(("correlations", "What the searched values do", shown, CORRELATION))
     yield from (Drawing(name, title, picture, note) for name, title, picture, note in wanted if picture is not None)
     for row in searched:
-        if row.folders and (row.number == 0 or row.number in best):
+        if row.folders and (row.number == 0 or row.number == min(best - {0}, default=0)):
             yield from _episodes(study, row)
 
 
@@ -188,12 +188,13 @@ def _head(study: Study) -> Iterable[str]:
         f"sees.</p>"
     )
     sought = " and ".join(f"{objective.direction} {objective.metric}" for objective in judge.objectives)
-    words = f"Looked for: {sought}, each the mean over the last {judge.window} evaluations."
+    each = "the mean" if judge.one is not None else "each the mean"
+    words = f"Looked for: {sought}, {each} over the last {judge.window} evaluations."
     if judge.constraints:
         broken = [row.number for row in searched if row.broken]
         kept = " and ".join(map(str, judge.constraints))
-        which = f"trial {', '.join(map(str, broken))}" if broken else "no trial"
-        words += f" Constraint: {kept}; {which} of the {counts['finished']} finished breaks it."
+        which = f": trial {', '.join(map(str, broken))}" if broken else ""
+        words += f" Constraint: {kept}; {len(broken)} of the {counts['finished']} finished trials break it{which}."
     yield f"<p>{html.escape(words)}</p>"
     yield (
         "<p class=note>The budget is part of the answer: a config that learns slowly looks bad here, whatever it would "
@@ -228,7 +229,7 @@ def _seeds(confirmed: Confirmed) -> str:
 
 
 def _axes(described: Front) -> str:
-    better = " and ".join(
+    better = "; ".join(
         f"{metric}: {'more' if sought.direction == 'maximize' else 'less'} is better"
         for metric, sought in described.objectives.items()
     )
@@ -265,8 +266,8 @@ def _legend(study: Study) -> str:
     kinds["other"] = "did not finish"
     colours = ", ".join(f"<b class={kind}>{words}</b>" for kind, words in kinds.items())
     return (
-        f"{colours}. Metrics are means over the last {study.judge.window} evaluations; searched values stand after "
-        "them, then what the curves warn of."
+        f"{colours}. Metrics are means over the last {study.judge.window} evaluations; after them stands what was "
+        "searched, and then what the curves warn of."
     )
 
 
@@ -279,18 +280,18 @@ def _table(study: Study) -> Iterable[str]:
     heads = [f"{o.metric} ({o.direction})" for o in judge.objectives]
     bounds = {constraint.metric: str(constraint) for constraint in judge.constraints}
     heads += [bounds.get(metric, metric) for metric in further]
-    heads = ["trial", "state", *heads, *map(pictures.short, study.params)]
-    yield "<table><tr>" + "".join(f"<th>{html.escape(head).replace(' (', '<br>(')}" for head in heads)
-    yield "<th class=words>warnings<th class=words>remarks"
+    heads += map(pictures.short, study.params)
+    yield "<table><tr><th>trial<th>state<th class=words>remarks"
+    yield "".join(f"<th>{html.escape(head).replace(' (', '<br>(')}" for head in heads) + "<th class=words>warnings"
     for row in study.rows:
         kind = "broken" if row.broken else "baseline" if row.number == 0 else "best" if row.number in best else ""
         kind = kind or ("" if row.state == "finished" else "other")
         values = row.values or (None,) * len(metrics)
-        cells = [str(row.number), row.state, *map(_shown, values), *(_shown(row.metrics.get(m)) for m in further)]
+        cells = [*map(_shown, values), *(_shown(row.metrics.get(m)) for m in further)]
         cells += [_shown(row.params.get(param)) for param in study.params]
-        words = [", ".join(c for c, w in row.verdicts.items() if w.startswith("warning")), _remark(study, row)]
-        yield f"<tr class='{kind}'>" + "".join(f"<td>{html.escape(cell)}" for cell in cells)
-        yield "".join(f"<td class=words>{html.escape(word)}" for word in words)
+        warnings = ", ".join(code for code, words in row.verdicts.items() if words.startswith("warning"))
+        yield f"<tr class='{kind}'><td>{row.number}<td>{row.state}<td class=words>{html.escape(_remark(study, row))}"
+        yield "".join(f"<td>{html.escape(cell)}" for cell in cells) + f"<td class=words>{html.escape(warnings)}"
     yield "</table>"
 
 

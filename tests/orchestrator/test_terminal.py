@@ -1,19 +1,24 @@
 """What people see."""
 
 import io
+import re
 import time
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from orchestrator.search.objective import Objective
 from orchestrator.status import Status, View
 from orchestrator.terminal import PlainScreen, TableScreen, open_screen, summary
+
+RATE = Objective("Eval/success_rate", "maximize", None)
+SECONDS = Objective("Eval/time_to_goal", "minimize", 20.0)
 
 
 @pytest.fixture
 def status() -> Status:
-    status = Status(total=40, slots=2, objective="Eval/success_rate", direction="maximize", preparing=False)
+    status = Status(total=40, slots=2, objectives=[RATE], preparing=False)
     now = time.monotonic()
     status.views["0"] = View(0, 100, "finished", 100, 0.8, 0.81, None, now - 60, 30.0)
     status.views["1"] = View(1, 100, "pruned", 70, 0.2, 0.19, "too far behind", now - 60, 20.0)
@@ -24,9 +29,9 @@ def status() -> Status:
     return status
 
 
-def draw(status: Status, height: int = 50) -> str:
+def draw(status: Status, height: int = 50, width: int = 120) -> str:
     stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=120, height=height, color_system=None)
+    console = Console(file=stream, force_terminal=True, width=width, height=height, color_system=None)
     screen = TableScreen(console)
     screen.show(status)
     screen.close()
@@ -56,7 +61,7 @@ def test_a_long_table_fits_the_screen_and_keeps_what_matters(status: Status) -> 
 def test_time_left_is_what_is_left_by_what_it_took(status: Status) -> None:
     # 30 s a trial, two at a time: half of trial 4, and 35 more
     assert status.time_left() == pytest.approx((0.5 + 35) * 30 / 2, rel=0.05)
-    assert Status(total=3, slots=2, objective="o", direction="maximize").time_left() is None
+    assert Status(total=3, slots=2, objectives=[RATE]).time_left() is None
 
 
 def test_the_table_is_drawn_at_most_once_a_second_but_for_changes(status: Status) -> None:
@@ -113,3 +118,57 @@ def test_the_summary_says_how_to_run_the_best_again(status: Status) -> None:
     assert "python -m orchestrator --config-dir /data/sweeps/study +best=config" in lines
     assert "tensorboard --logdir /data/sweeps/study" in lines
     assert "mlflow ui --backend-store-uri sqlite:////data/mlruns/mlflow.db" in lines
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("objectives", [[RATE], [RATE, SECONDS]])
+def test_the_table_fits_the_terminal(status: Status, width: int, objectives: list[Objective]) -> None:
+    status.objectives = objectives
+    if len(objectives) > 1:
+        status.best = None
+        for view in status.views.values():
+            view.values = (0.5, 6.125) if view.state == "finished" else ()
+        status.views["3"].reason, status.views["3"].broken = f"breaks {'x' * 200}", ["x"]
+    seen = draw(status, width=width)
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[[?\dA-Za-z;]*[A-Za-z]", "", seen).splitlines()]
+    assert max(map(len, lines)) <= width
+    (row,) = {line for line in lines if line.startswith("    3  ")}  # on one line, as all trials
+    assert row.split()[1] == "finished"
+    assert {"0.910"} <= set(row.split()) if len(objectives) == 1 else {"0.500", "6.125"} <= set(row.split())
+    assert ("━" in row) == (width == 120 or (len(objectives) == 1 and width == 80))
+    assert ("100 %" in row) != ("━" in row)
+    text = " ".join(lines)
+    assert "4 of 40 trials" in text
+    assert "result: Eval/success_rate, more is better" in text or "time_to_goal: less is better" in text
+    assert ("1 breaks a constraint" in text) == (len(objectives) > 1)
+
+
+def test_a_single_training_is_the_best_of_nothing() -> None:
+    status = Status(total=1, slots=1, objectives=[RATE], preparing=False)
+    status.views["trial_0003"] = View(3, 10, "finished", 10, 0.8, 0.81)
+    status.best = (3, 0.81)
+    stream = io.StringIO()
+    open_screen(stream).show(status)
+    assert stream.getvalue().startswith("trial 3 finished: Eval/success_rate 0.810; ")
+    assert "best" not in stream.getvalue()
+    assert (
+        next(iter(summary(status, Path("/data/sweeps/nav"), None, False)))
+        == "trial 3 finished: Eval/success_rate 0.8100"
+    )
+
+
+def test_every_value_has_the_name_of_its_objective(status: Status) -> None:
+    status.objectives = [RATE, SECONDS]
+    status.views["3"].values = (0.91, 6.5)
+    stream = io.StringIO()
+    open_screen(stream).show(status)
+    assert "trial 3 finished: Eval/success_rate 0.910, Eval/time_to_goal 6.500" in stream.getvalue()
+
+
+def test_a_baseline_that_breaks_a_constraint_is_told(status: Status) -> None:
+    status.views = {f"trial_{int(name):04d}": view for name, view in status.views.items()}
+    status.views["trial_0000"].broken = ["Eval/collision_rate <= 0.1 (0.300, by 0.200)"]
+    lines = list(summary(status, Path("/data/sweeps/study"), None, True))
+    assert lines[1] == "4 of 40 trials: 2 finished, 1 pruned, 1 failed, 1 of them breaks a constraint"
+    told = "breaks Eval/collision_rate <= 0.1 (0.300, by 0.200)"
+    assert lines[2] == f"  baseline (trial 0)  Eval/success_rate 0.8100, {told}"

@@ -137,7 +137,7 @@ class TestPage:
         kinds = {int(n): kind for kind, n in re.findall(r"<tr class='(\w*)'><td>(\d+)", page)}
         assert (kinds[7], kinds[8]) == ("best", "broken")
         assert "breaks Eval/collision_rate &lt;= 0.2 (0.250, by 0.050)" in page
-        assert "Constraint: Eval/collision_rate &lt;= 0.2; trial 8 of the 9 finished breaks it." in page
+        assert "Constraint: Eval/collision_rate &lt;= 0.2; 1 of the 9 finished trials break it: trial 8." in page
 
     def test_a_study_of_one_trial_has_a_report_too(self, study):
         folder, config, trials = study

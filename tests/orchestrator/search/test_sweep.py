@@ -1,6 +1,7 @@
 """Sweeps on jobs that learn nothing: several seeds, confirmation, constraints and several objectives."""
 
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -257,6 +258,14 @@ def test_a_front_with_its_hypervolume(tmp_path: Path) -> None:
     assert told[5] == "the baseline (trial 0) is on the front, none beats it in everything"
     assert told[6] == "  trial 3 is not on it: breaks Eval/collision_rate <= 0.05 (0.500, by 0.450)"
     assert driver.status.again == ("trial 1 of the front", "+front=trial_0001")  # the baseline is today's config
+    page = (folder / "report.html").read_text()
+    assert "maximize Eval/success_rate and minimize Eval/time_to_goal, each the mean" in page
+    assert "Constraint: Eval/collision_rate &lt;= 0.05; 1 of the 5 finished trials break it: trial 3." in page
+    remarks = dict(re.findall(r"<td>(\d+)<td>finished<td class=words>([^<\n]*)", page))
+    assert remarks["0"] == "baseline; on the front"
+    assert (remarks["1"], remarks["2"]) == ("on the front", "")
+    assert remarks["3"] == "breaks Eval/collision_rate &lt;= 0.05 (0.500, by 0.450)"
+    assert "Eval/success_rate<br>(maximize)" in page
     assert sorted(f.name for f in (folder / "front").iterdir()) == ["trial_0000.yaml", "trial_0001.yaml"]
     assert "weight" in (folder / "front" / "trial_0001.yaml").read_text()
 
