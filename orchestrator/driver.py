@@ -407,6 +407,7 @@ class Driver:
                 told = self._recording.close("finished" if finished else "failed", PATIENCE, self.status.best)
                 self.status.findings = [*self.status.findings, *told]
         else:
-            self._recording.close("interrupted", self._interruption.time_left)
+            left = self._interruption.time_left
+            self._recording.close("interrupted", left, at_most=left)
         for spec in self._ended:  # those whose runs the server was told of only now
             self._recording.note_run_id(spec)

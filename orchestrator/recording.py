@@ -1,5 +1,6 @@
 """What MLflow is told of a search: the names, tags and files of its runs."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,8 @@ from orchestrator.search.objective import Score
 from orchestrator.search.sweep import STUDY
 
 PATIENCE = 30.0
-"""Seconds for the recorder to ship what is left when all is done: its server may be gone, and come back."""
+"""Seconds without progress that the recorder may take to ship what is left when all is done: its server may be gone,
+and come back."""
 
 ARTIFACTS = (
     RESULT,
@@ -145,13 +147,15 @@ class Recording:
         elif findings.confirmed:
             self._recorder.withdraw_champion(self._search.name)
 
-    def close(self, state: str, patience: float, best: tuple[int, float] | None = None) -> Sequence[str]:
-        """Ship all within ``patience`` seconds. ``state`` of the sweep; ``best``: its best trial and objective.
+    def close(
+        self, state: str, patience: float, best: tuple[int, float] | None = None, *, at_most: float = math.inf
+    ) -> Sequence[str]:
+        """Ship all, see ``Recorder.close``. ``state`` of the sweep; ``best``: its best trial and objective.
 
         Returns lines for people: what came of it beside what had been asked for.
         """
         tags = {} if best is None else {"best_trial": str(best[0]), "best_objective": f"{best[1]:.6g}"}
-        report = self._recorder.close(cast(Outcome, state), patience, tags=tags)
+        report = self._recorder.close(cast(Outcome, state), patience, at_most=at_most, tags=tags)
         if report is None or report.withdrawn is None:
             return []
         return [f"models:/{self._search.name}@champion is withdrawn: {report.withdrawn} had it, and is no winner now"]

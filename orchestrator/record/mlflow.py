@@ -7,6 +7,7 @@ database) it tries again later; nothing it meets reaches the driver but one line
 
 import contextlib
 import gc
+import math
 import sys
 import threading
 import time
@@ -26,6 +27,9 @@ metrics that a batch may hold. Fewer cost more per metric, and a batch can't hol
 UNRECORDED = "unrecorded"
 """An empty file in a trial's folder, there from the trial's start until MLflow has all of it. A driver that finds one
 beside a result tells its recorder of that trial, too."""
+
+_SILENT = 2.0
+"""Seconds that the end may take without a word."""
 
 _FIRST_LOOK = 0.5  # seconds between two looks for the first record of a trial
 _PATIENCE = (1.0, 30.0)  # seconds until the next try after an error: the first time, and at most
@@ -89,7 +93,8 @@ class Recorder:
         self._failures = 0
         self._lock = threading.Lock()
         self._wake = threading.Event()
-        self._deadline: float | None = None
+        self._closing = self._given_up = False
+        self._steps = 0
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
         self._thread.start()
 
@@ -201,10 +206,14 @@ class Recorder:
         run = self._trials.get(key)
         return run.run_id if run else None
 
-    def close(self, outcome: Outcome, timeout: float, *, tags: Mapping[str, Any] | None = None) -> Report:
-        """End the study with `outcome`, its live trials as interrupted, and ship everything, within `timeout` seconds.
+    def close(
+        self, outcome: Outcome, patience: float, *, at_most: float = math.inf, tags: Mapping[str, Any] | None = None
+    ) -> Report:
+        """End the study with `outcome`, its live trials as interrupted, and ship everything.
 
-        What could not be shipped by then is named in the report and told to the user. The last call to a recorder.
+        Gives up when nothing was shipped for `patience` seconds, and after `at_most` seconds. Patience is for a server
+        that doesn't answer: until a file is opened, which may have to be made first, none is lost. What is missing then
+        is named in the report and told to the user. The last call to a recorder.
         """
         with self._lock:
             for run in self._trials.values():
@@ -212,17 +221,66 @@ class Recorder:
                     run.update(Update(outcome="interrupted", ended=time.time()))
             if self._study is not None and not self._study.ending:
                 self._study.update(Update(tags=tags or {}, outcome=outcome, ended=time.time()))
-            self._deadline = time.monotonic() + timeout
+            self._closing = True
         self._wake.set()
-        self._thread.join(timeout + 0.1)
-        unfinished = tuple(run.name for run in self._order if not run.settled)
+        try:
+            self._wait(patience, at_most)
+        finally:
+            self._given_up = True
+        unfinished = self._unfinished()
         reason = None
         if unfinished:
-            reason = next(iter(self._set_aside.values()), None) or self._trouble or f"not done within {timeout:g} s"
+            waited = min(patience, at_most)
+            reason = next(iter(self._set_aside.values()), None) or self._trouble or f"not done within {waited:g} s"
             names = f"{len(unfinished)} runs are" if len(unfinished) > 1 else f"{unfinished[0]} is"
-            self._tell(f"{names} not fully recorded in MLflow ({reason}); the same command again records the rest")
+            self._tell(f"{names} not fully recorded in MLflow ({reason}); {self._later()}")
         withdrawn = self._study.withdrawn if self._study is not None else None
-        return Report(sum(run.points for run in self._order), unfinished, reason, withdrawn)
+        return Report(sum(run.points for run in self._runs()), unfinished, reason, withdrawn)
+
+    def _wait(self, patience: float, at_most: float) -> None:
+        """Until all is shipped or patience ends; says what for, at once where MLflow is known to be in trouble."""
+        began = moved = time.monotonic()
+        told, progress = False, None
+        while self._thread.is_alive():
+            now, opening = time.monotonic(), self._opening
+            if opening or progress != (progress := (self._steps, sum(run.points for run in self._runs()))):
+                moved = now
+            left = min(moved + patience, began + at_most) - now
+            if left <= 0:
+                return
+            if not told and (self._trouble or now > began + _SILENT) and self._unfinished():
+                told = True
+                limit = "until it is there" if opening else f"for {left:.0f} s, longer only while it takes records"
+                self._tell(
+                    f"waiting for MLflow at {self._uri} ({self._trouble or 'not all is shipped'}) {limit}; Ctrl-C ends "
+                    f"this. {self._kept()} what is not recorded, and {self._later()}"
+                )
+            self._thread.join(min(left, 0.1))
+
+    @property
+    def _opening(self) -> bool:
+        """Whether a file is being opened, or made: that takes as long as it takes, on a busy machine."""
+        return self._store is None and self._trouble is None and self._uri.startswith("sqlite:")
+
+    def _runs(self) -> list[ShippedRun]:
+        with self._lock:
+            return list(self._order)
+
+    def _unfinished(self) -> tuple[str, ...]:
+        return tuple(run.name for run in self._runs() if not run.settled)
+
+    def _kept(self) -> str:
+        """Who has what isn't recorded: a trial's folder, in ``metrics.jsonl`` and its other files."""
+        left = [self._folders[run.uid] for run in self._runs() if not run.settled and run.uid in self._folders]
+        if len(left) == 1:
+            return f"{left[0]} keeps"
+        return "Each trial's folder keeps"
+
+    def _later(self) -> str:
+        """How it gets into MLflow."""
+        if self._study is not None:
+            return "the same command again records the rest"
+        return "the next run of this experiment records the rest"
 
     def _work(self) -> None:
         """Loop of the thread: sync what is due, then wait until something is asked for or due."""
@@ -230,14 +288,14 @@ class Recorder:
         while True:
             self._wake.clear()
             with self._lock:
-                runs, closing = list(self._order), self._deadline is not None
+                runs, closing = list(self._order), self._closing
             try:
                 self._sync([run for run in runs if self._due(run, next_ship)], next_ship)
             except Exception as error:
                 self._failed(error)
             if closing and all(run.settled or run.uid in self._set_aside for run in runs):
                 return
-            if self._deadline is not None and time.monotonic() >= self._deadline:
+            if self._given_up:
                 return
             self._rest(next_ship)
 
@@ -255,7 +313,7 @@ class Recorder:
             gc.collect()
             gc.freeze()
         for run in runs:
-            if self._deadline is not None and time.monotonic() >= self._deadline:
+            if self._given_up:
                 return  # whoever waited has gone: begin nothing that can't be ended
             try:
                 with _no_collection():
@@ -269,6 +327,7 @@ class Recorder:
                     raise
                 self._set_aside[run.uid] = one_line(error)
                 self._tell(f"MLflow refuses {run.name}, which is no longer recorded: {one_line(error)}")
+            self._steps += 1
             self._unmark(run)
             next_ship[run.uid] = time.monotonic() + (self._ship_every if run.points else _FIRST_LOOK)
         if self._trouble is not None:
@@ -285,7 +344,7 @@ class Recorder:
         first = self._trouble is None
         self._trouble = one_line(error)
         self._failures += 1
-        if first:
+        if first and not self._closing:
             self._tell(f"MLflow at {self._uri} takes no records ({self._trouble}): training goes on, they follow later")
 
     def _rest(self, next_ship: Mapping[str, float]) -> None:
@@ -294,8 +353,8 @@ class Recorder:
             shortest, longest = _PATIENCE
             until = time.monotonic() + min(longest, shortest * 2.0 ** min(self._failures - 1, 10))
             while (left := until - time.monotonic()) > 0:
-                if self._deadline is not None:
-                    time.sleep(min(_PATIENCE_AT_CLOSE, left, max(0.0, self._deadline - time.monotonic())))
+                if self._closing:
+                    time.sleep(min(_PATIENCE_AT_CLOSE, left))
                     return
                 self._wake.wait(left)
                 self._wake.clear()

@@ -194,6 +194,8 @@ def read_result(folder: Path) -> Mapping[str, Any] | None:
             raise Damaged(file, f"status={shown(result.get('status'))}: expected one of {', '.join(OUTCOMES)}")
         if not isinstance(result.get("reason"), str | None):
             raise Damaged(file, f"reason={shown(result['reason'])}: expected null or a text")
+        if not isinstance(result.get("ended"), int | float | None):
+            raise Damaged(file, f"ended={shown(result['ended'])}: expected null or a number")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except Damaged as error:

@@ -427,7 +427,8 @@ def test_nothing_that_the_driver_calls_waits(recorder, tmp_path):
 
 
 def test_a_new_store_is_migrated_once_by_two_at_a_time(tmp_path):
-    """Two drivers that meet an empty folder at once both record."""
+    """Two drivers that meet an empty folder at once both record, though neither has the patience to wait so long for a
+    server that doesn't answer."""
     folder = tmp_path / "t"
     write(folder, range(1, 3))
     uri = f"sqlite:///{tmp_path / 'new' / 'mlflow.db'}"
@@ -435,12 +436,15 @@ def test_a_new_store_is_migrated_once_by_two_at_a_time(tmp_path):
         "import sys; from pathlib import Path; from orchestrator.record.mlflow import Recorder\n"
         "r = Recorder(sys.argv[1], 'nav')\n"
         "r.start_trial(0, Path(sys.argv[2]), sys.argv[3]); r.end_trial(0, 'finished')\n"
-        "report = r.close('finished', 60); assert not report.unfinished, report"
+        "report = r.close('finished', 3); assert not report.unfinished, report"
     )
     both = [
         subprocess.Popen([sys.executable, "-c", script, uri, str(folder), uid], stderr=subprocess.PIPE, text=True)
         for uid in ("a", "b")
     ]
-    assert [(process.communicate()[1], process.returncode) for process in both] == [("", 0), ("", 0)]
+    for process in both:
+        told = process.communicate()[1].splitlines()
+        assert process.returncode == 0, told
+        assert [line for line in told if ") until it is there; Ctrl-C ends this" not in line] == []
     assert {uid: run.info.status for uid, run in runs(uri).items()} == {"a": "FINISHED", "b": "FINISHED"}
     assert sorted(os.listdir(tmp_path / "new")) == ["mlflow.db", "mlflow.db.lock"]
