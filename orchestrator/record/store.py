@@ -22,7 +22,8 @@ from orchestrator.record.redact import redact
 _DATABASES = {"sqlite": "sqlite3", "postgresql": "psycopg2", "mysql": "MySQLdb", "mssql": "pyodbc"}
 _SERVERS = ("http", "https")
 KIND, TRAINING = "mlflow.experimentKind", "custom_model_development"
-"""How MLflow shows an experiment: with this as a table of runs, without it as traces of an agent."""
+"""What an experiment holds: trainings, not traces of an agent. MLflow 3.17's page goes by a switch of its reader's,
+those of other versions by this."""
 
 _EXAMPLES = "http://host:5000, sqlite:///mlruns/mlflow.db or postgresql://host/name"
 
