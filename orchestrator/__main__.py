@@ -19,7 +19,6 @@ from omegaconf import DictConfig
 from orchestrator.command import say, tell
 from orchestrator.config import CONF, PROJECT, from_composed
 from orchestrator.config.explain import composition_error
-from orchestrator.drive import drive
 from orchestrator.errors import UserError, nearest
 from orchestrator.search.best import ADD_BEST, BEST
 
@@ -33,6 +32,8 @@ def main(**launcher_options: Any) -> int:
     def task(composed: DictConfig) -> None:
         nonlocal code, raised
         try:
+            from orchestrator.drive import drive  # a second that a mistake in the config need not wait for
+
             code = max(code, drive(from_composed(composed), launcher_options, {})[0])
         except Exception as error:
             raised = error

@@ -40,7 +40,10 @@ def drive(config: Config, launcher_options: Mapping[str, Any], tags: Mapping[str
     if code:
         print("interrupted; the same command goes on where it stopped")
         return code, made.search
-    if not any(view.state == "finished" for view in driver.status.views.values()):
+    views = driver.status.views.values()
+    if made.space is None and any(view.mistaken for view in views):
+        return 2, made.search
+    if not any(view.state == "finished" for view in views):
         return 1, made.search
     return (0 if _meets_requirements(config, driver) else 1), made.search
 

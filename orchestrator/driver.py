@@ -308,6 +308,7 @@ class Driver:
                 f"{job.live.trial.name}: {reason}; with space again, the same command goes on where it stopped"
             )
         if ended.code == MISTAKE:
+            job.live.view.mistaken = True
             return write_result(job.spec.folder, "failed", reason)
         if job.spec.attempt >= self._config.launcher.max_retries:
             attempts = job.spec.attempt + 1

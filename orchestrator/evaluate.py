@@ -17,32 +17,38 @@ is today's. Planners drive under the first run's task, or today's where no run i
 Exit codes: 0 done, 1 failed, 2 a mistake, 130 interrupted.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
-from tensordict import TensorDict
+from typing import TYPE_CHECKING, Any
 
 from navtask import tasks
 from navtask.errors import ConfigError
-from navtask.evaluation import Estimate, Evaluator, Policy
 from navtask.physics import resolve_backend
 from navtask.tasks import TaskDefinition
 from orchestrator import command
 from orchestrator.command import Arguments
 from orchestrator.config import Config, compose, task_of
 from orchestrator.errors import UserError, nearest
-from orchestrator.job import checkpoint, spec
-from orchestrator.record.reading import open_run
+from orchestrator.job import spec
+from orchestrator.sources import training_folder
+
+if TYPE_CHECKING:  # torch takes seconds to import: not before all that is asked for is known to be right
+    import torch
+    from tensordict import TensorDict
+
+    from navtask.evaluation import Estimate, Evaluator, Policy
 
 KEYS = ("run", "policy", "set", "rooms", "task", "device", "tracking.uri")
 MOST_ROOMS = 100_000
+CHECKPOINT = ".pt"
 
 
 @dataclass(frozen=True)
@@ -70,26 +76,33 @@ class Result:
 def find_run(source: str, uri: str) -> Contestant:
     """The policy of a trial's folder, of a checkpoint, or of a run in MLflow. Raises UserError."""
     path = Path(source)
-    if path.is_dir():
-        found = checkpoint.latest(path)
-        trial = spec.read(path)
-        if found is None:
-            raise UserError(f"run={source}: no checkpoint yet")
-        return _of_checkpoint(f"{source} @{found['iteration']}", trial.config, found)
-    if path.exists():
-        trial = spec.read(path.resolve().parent.parent)
-        try:
-            return _of_checkpoint(source, trial.config, torch.load(path, weights_only=True, map_location="cpu"))
-        except UserError:
-            raise
-        except Exception as error:  # torch raises whatever the damage leads to
-            raise UserError(f"run={source}: not a checkpoint ({type(error).__name__})") from error
-    if os.sep in source:
-        raise UserError(f"run={source}: no such folder")
-    return _of_mlflow(source, uri)
+    if path.suffix == CHECKPOINT and path.is_file():
+        return _of_checkpoint(path, source, spec.read(path.resolve().parent.parent).config)
+    folder = training_folder(source)
+    if folder is None:
+        return _of_mlflow(source, uri)
+    trial = spec.read(folder)
+    from orchestrator.job import checkpoint
+
+    found = checkpoint.latest(folder)
+    if found is None:
+        raise UserError(f"run={source}: no checkpoint that could be read, expected {spec.CHECKPOINTS}")
+    try:
+        return _of_state(f"{source} @{found['iteration']}", trial.config, found)
+    except (KeyError, TypeError) as error:
+        raise UserError(f"run={source}: its newest checkpoint holds something else") from error
 
 
-def _of_checkpoint(name: str, config: Config, state: Mapping[str, Any]) -> Contestant:
+def _of_checkpoint(path: Path, source: str, config: Config) -> Contestant:
+    import torch
+
+    try:
+        return _of_state(source, config, torch.load(path, weights_only=True, map_location="cpu"))
+    except Exception as error:  # torch raises whatever the damage leads to
+        raise UserError(f"run={source}: not a checkpoint ({type(error).__name__})") from error
+
+
+def _of_state(name: str, config: Config, state: Mapping[str, Any]) -> Contestant:
     weights = state["algorithm"]["actor_state_dict"]
 
     def make(evaluator: Evaluator) -> Policy:
@@ -108,8 +121,11 @@ def _of_checkpoint(name: str, config: Config, state: Mapping[str, Any]) -> Conte
 
 def _of_mlflow(run_id: str, uri: str) -> Contestant:
     """The model that a finished run keeps in MLflow: plain arrays, equal to the checkpoint's actions within 1e-5."""
+    import torch
+
     from navtask.numpy_policy import NumpyPolicy
     from orchestrator.record.model import NAME
+    from orchestrator.record.reading import open_run
 
     run = open_run(run_id, uri)
     config = run.config()
@@ -171,6 +187,8 @@ def check_engine(contestant: Contestant, device: str) -> None:
 
 def evaluate(contestant: Contestant, world: Any, rooms: int, device: str) -> Result:
     """One episode in each of the frozen rooms of a world."""
+    import torch
+
     config = contestant.config
     evaluator = task_of(config).make_evaluator(
         config.task,
@@ -189,18 +207,29 @@ def evaluate(contestant: Contestant, world: Any, rooms: int, device: str) -> Res
 # -- what is shown -----------------------------------------------------------------------------------------------------
 
 
-def table(results: Sequence[Result], name: str, rooms: int) -> list[str]:
-    """Lines: a row of values for each policy, and under it their 95 % intervals."""
+def table(results: Sequence[Result], name: str, rooms: int, width: int | None = None) -> list[str]:
+    """Lines: a row of values for each policy, and under it their 95 % intervals. Where there is room for ``width``
+    characters only, names are cut and the last metrics left out, which is said."""
+    names = [result.name for result in results]
+    if width is not None:
+        longest = max(len("policy"), width // 3)
+        names = [name if len(name) <= longest else f"…{name[-longest + 1 :]}" for name in names]
     cells = [["policy", *results[0].metrics]]
-    for result in results:
+    for result, shown in zip(results, names, strict=True):
         estimates = result.metrics.values()
-        cells.append([result.name, *("-" if math.isnan(e.value) else f"{e.value:.3f}" for e in estimates)])
+        cells.append([shown, *("-" if math.isnan(e.value) else f"{e.value:.3f}" for e in estimates)])
         cells.append(["", *("" if math.isnan(e.low) else f"[{e.low:.3f}, {e.high:.3f}]" for e in estimates)])
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    while width is not None and sum(widths) + 2 * (len(widths) - 1) > width and len(widths) > 2:
+        widths.pop()
+    left_out = cells[0][len(widths) :]
+    cells = [row[: len(widths)] for row in cells]
     lines = [f"{rooms} rooms of '{name}' ({results[0].set_hash}), one episode each; in brackets 95 % intervals", ""]
     for row in cells:
         right = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join([row[0].ljust(widths[0]), *right]))
+    if left_out:
+        lines += ["", f"no room for {', '.join(left_out)}: take a wider terminal, --json, or a file"]
     for result in results:
         if result.set_hash != results[0].set_hash:
             lines.append(f"not the same rooms: {result.name} drove in {result.set_hash}")
@@ -246,6 +275,11 @@ def run(arguments: Sequence[str]) -> int:
         print("\n".join(definitions(task_of(todays_config(given.get("task") or "nav")))))
         return 0
 
+    wanted = given.get("rooms")
+    if wanted is not None:
+        _rooms(wanted)
+    if not {"run", "policy"} & {key for key, _ in given.pairs}:
+        raise UserError("nothing to evaluate: expected run=<folder or MLflow run id> or policy=<planner>")
     uri = given.tracking_uri()
     runs = [find_run(value, uri) for key, value in given.pairs if key == "run"]
     task = given.get("task") or (runs[0].config.task.name if runs else "nav")
@@ -254,26 +288,27 @@ def run(arguments: Sequence[str]) -> int:
     for contestant in runs:
         if contestant.config.task.name != today.task.name:
             raise UserError(f"run={contestant.name}: its task is {contestant.config.task.name}, not {today.task.name}")
+    name = given.get("set") or own.evaluation.set
+    rooms = own.evaluation.num_rooms if wanted is None else _rooms(wanted)
+    world_of_set(name, own, today)
     contestants = runs + [find_planner(value, own) for key, value in given.pairs if key == "policy"]
-    if not contestants:
-        raise UserError("nothing to evaluate: expected run=<folder or MLflow run id> or policy=<planner>")
-    name, rooms = given.get("set") or own.evaluation.set, _rooms(given.get("rooms"), own.evaluation.num_rooms)
     for contestant in contestants:
         check_engine(contestant, today.device)
     worlds = [world_of_set(name, contestant.config, today) for contestant in contestants]
+
+    import torch
 
     torch.set_num_threads(1)
     results = [evaluate(c, world, rooms, today.device) for c, world in zip(contestants, worlds, strict=True)]
     if "--json" in given.flags:
         print(as_json(results, today.task.name, name, rooms))
     else:
-        print("\n".join(table(results, name, rooms)))
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        print("\n".join(table(results, name, rooms, width)))
     return 0
 
 
-def _rooms(given: str | None, default: int) -> int:
-    if given is None:
-        return default
+def _rooms(given: str) -> int:
     if not given.isdecimal() or not 1 <= int(given) <= MOST_ROOMS:
         raise UserError(f"rooms={given}: expected a whole number, 1 to {MOST_ROOMS:,}")
     return int(given)

@@ -19,7 +19,6 @@ from typing import Any
 from orchestrator import command
 from orchestrator.command import Arguments
 from orchestrator.config import PROJECT, Config, LauncherConfig, validate
-from orchestrator.drive import drive
 from orchestrator.errors import UserError
 from orchestrator.job.spec import METRICS, from_yaml, read
 from orchestrator.provenance import provenance
@@ -27,6 +26,7 @@ from orchestrator.record import wal
 from orchestrator.record.reading import Curves, open_run
 from orchestrator.search.base import trial_folder
 from orchestrator.search.objective import SUCCESS
+from orchestrator.sources import training_folder
 
 KEYS = ("run", "tracking.uri", "output_dir")
 CODE = ("git.commit", "git.dirty", "lock.hash", "version.")
@@ -107,9 +107,10 @@ def read_curves(path: Path) -> Curves:
 
 def _run_id(source: str) -> str:
     """Of a run's id itself, or of a trial's folder."""
-    if not Path(source).is_dir():
+    folder = training_folder(source)
+    if folder is None:
         return source
-    run_id = read(Path(source)).mlflow_run_id
+    run_id = read(folder).mlflow_run_id
     if run_id is None:
         raise UserError(f"run={source}: was not recorded in MLflow")
     return run_id
@@ -134,6 +135,8 @@ def rerun(arguments: Sequence[str], **launcher_options: Any) -> int:
     validate(config)
     for line in code_difference(original.tags, provenance()):
         print(f"other code: {line}")
+    from orchestrator.drive import drive  # takes a second to import
+
     code, search = drive(config, launcher_options, {"rerun_of": run_id})
     if code:
         return code

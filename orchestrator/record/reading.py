@@ -18,6 +18,9 @@ from orchestrator.record.store import check_uri, connect, one_line
 Curves = Mapping[str, Mapping[int, float]]
 """Metric -> step -> value."""
 
+PARENT = "mlflow.parentRunId"
+"""The tag by which MLflow nests runs."""
+
 _NO_SUCH_RUN = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
 
@@ -63,9 +66,10 @@ class RecordedRun:
 
 
 def open_run(run_id: str, uri: str) -> RecordedRun:
-    """A run of the store at ``uri`` (absolute, see ``store.resolve_uri``).
+    """A training's run in the store at ``uri`` (absolute, see ``store.resolve_uri``).
 
-    Raises UserError where there is no such run, or the store can't be read; makes no store, and no experiment.
+    Raises UserError where there is no such run, where it is a sweep's, or the store can't be read; makes no store, and
+    no experiment.
     """
     check_uri(uri)
     if uri.startswith("sqlite:///"):
@@ -73,11 +77,27 @@ def open_run(run_id: str, uri: str) -> RecordedRun:
     with _one_line_each(uri):
         client = connect(uri)
         try:
-            return RecordedRun(client, client.get_run(run_id), uri)
+            run = client.get_run(run_id)
         except Exception as error:
             if getattr(error, "error_code", None) not in _NO_SUCH_RUN:
                 raise
             raise UserError(f"run={run_id}: neither a folder nor a run in {redact(uri)}") from error
+        _check_training(client, run)
+    return RecordedRun(client, run, uri)
+
+
+def _check_training(client: Any, run: Any) -> None:
+    """Raise UserError for a sweep's own run, naming its trials."""
+    if PARENT in run.data.tags:
+        return
+    of_sweep = f"tags.`{PARENT}` = '{run.info.run_id}'"
+    trials = client.search_runs([run.info.experiment_id], of_sweep, order_by=["attributes.start_time"])
+    if trials:
+        named = ", ".join(f"{trial.info.run_name} ({trial.info.run_id})" for trial in trials[:3])
+        more = f" and {len(trials) - 3} more" if len(trials) > 3 else ""
+        raise UserError(
+            f"run={run.info.run_id}: '{run.info.run_name}' is a sweep, expected one of its trials: {named}{more}"
+        )
 
 
 def _check_database(uri: str) -> None:

@@ -17,6 +17,7 @@ from orchestrator.job.spec import CONFIG, METRICS, RESULT, from_yaml
 from orchestrator.record import wal
 from orchestrator.record.fields import flatten
 from orchestrator.search.base import read_result
+from orchestrator.sources import check_one_training, training_folder
 
 EVENT_FILES = "events.out.tfevents.*"
 
@@ -167,9 +168,13 @@ def find(source: str, uri: str) -> RunCurves:
             return from_log(path / METRICS)
         if any(path.glob(EVENT_FILES)):
             return from_events(path)
+        check_one_training(source)
         raise UserError(f"run={source}: expected a folder with {METRICS} or {EVENT_FILES}")
-    if path.exists():
-        return from_events(path) if "tfevents" in path.name else from_log(path)
+    if "tfevents" in path.name and path.exists():
+        return from_events(path)
+    if path.suffix == Path(METRICS).suffix and path.exists():
+        return from_log(path)
+    training_folder(source)
     if re.fullmatch(r"[0-9a-f]{32}", source):
         return from_mlflow(source, uri)
     raise UserError(f"run={source}: expected a trial's folder, a {METRICS}, event files, or the id of an MLflow run")

@@ -10,7 +10,7 @@ from typing import Any
 
 import optuna
 from hydra.utils import instantiate
-from optuna.pruners import BasePruner, NopPruner
+from optuna.pruners import BasePruner, NopPruner, WilcoxonPruner
 from optuna.samplers import BaseSampler
 
 from orchestrator.config import SweepConfig
@@ -40,6 +40,33 @@ def check(sweep: SweepConfig, space: Space) -> None:
                 trial.should_prune()
         with _refusing(sweep.sampler, "sweep.sampler"):
             study.tell(trial, [0.0] * len(directions))
+    if isinstance(pruner, WilcoxonPruner):
+        _check_seeds(sweep, pruner)
+
+
+MOST_SEEDS = 64
+"""With so many the least probability that Wilcoxon's test can give is 1e-19."""
+
+
+def _check_seeds(sweep: SweepConfig, pruner: WilcoxonPruner) -> None:
+    """Raise UserError where trials have too few seeds for a pruner that compares them seed by seed: one that came out
+    worse with each of them must be told so before the last is trained."""
+    study = optuna.create_study(pruner=pruner)
+    best, worse = study.ask(), study.ask()
+    for seed in range(MOST_SEEDS):
+        best.report(0.0, seed)
+    study.tell(best, 0.0)
+    needed = 1
+    for seed in range(MOST_SEEDS):
+        worse.report(1.0 + seed, seed)  # ties would make it less sure
+        needed = seed + 2
+        if worse.should_prune():
+            break
+    if sweep.seeds_per_trial < needed:
+        raise UserError(
+            f"sweep.seeds_per_trial={sweep.seeds_per_trial}: expected at least {needed}, or another sweep.pruner: "
+            f"{shown(sweep.pruner)} compares trials seed by seed, and could never stop one with fewer"
+        )
 
 
 def build_sampler(sweep: SweepConfig, seed: int, number: int) -> BaseSampler:

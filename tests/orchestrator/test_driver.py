@@ -11,6 +11,7 @@ import harness
 import pytest
 import yaml
 
+from orchestrator.drive import drive
 from orchestrator.errors import UserError
 from orchestrator.record import wal
 
@@ -78,6 +79,13 @@ def test_what_would_go_wrong_again_is_not_tried_again(tmp_path: Path) -> None:
     assert json.loads((own / "trial.json").read_text())["started"] < result["ended"] < time.time()
     assert len((own / "starts").read_text().splitlines()) == 1
     assert screen.notes == []
+
+
+def test_the_mistake_of_a_single_run_is_its_exit_code(tmp_path: Path) -> None:
+    harness.behave(tmp_path / "nav", all={"do": "mistake"})
+    config = harness.configure(tmp_path, "tracking.uri=null", "algorithm.iterations=8", "evaluation.every=2")
+    options = {"entry": "fake_jobs:train", "preload": harness.PRELOAD, "warm": None}
+    assert drive(config, options, {})[0] == 2
 
 
 def test_a_full_disk_fails_no_trial(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import yaml
 from mlflow import MlflowClient
 
 from navtask import tasks
+from navtask.evaluation import Estimate
 from navtask.nav.env import NavEnv
 from orchestrator import command, evaluate
 from orchestrator.config import PROJECT
@@ -162,6 +163,22 @@ def test_learned_and_classical_stand_in_one_table(trained, run):
     assert len({len(line) for line in lines[2:]}) == 1, "columns are aligned"
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_narrow_terminal_has_fewer_columns_and_says_so(width):
+    names = list(tasks.get("nav").metrics)
+    metrics = {name: Estimate(0.5, 0.45, 0.55) for name in names}
+    results = [evaluate.Result(name, "abc", 0.0, metrics) for name in ("straight", "a/long/path/to/a/trial_0000 @120")]
+    lines = evaluate.table(results, "open", 1000, width)
+    table = lines[2:7]
+    assert max(map(len, table)) <= width
+    shown = table[0].split()[1:]
+    assert shown == names[: len(shown)]
+    assert len(shown) >= 2
+    assert table[3].split("  ")[0].endswith("trial_0000 @120")
+    assert lines[8] == f"no room for {', '.join(names[len(shown) :])}: take a wider terminal, --json, or a file"
+    assert len(evaluate.table(results, "open", 1000)[2]) > 120  # as it is where it isn't for a terminal
+
+
 @pytest.mark.parametrize("task", tasks.names())
 def test_every_planner_of_a_task_drives(task, judged):
     planners = list(tasks.get(task).planners)
@@ -240,7 +257,13 @@ def test_runs_that_are_none(trained, tmp_path, run):
     (other / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     for arguments, told in (
         ([f"run={tmp_path}"], f"{tmp_path}: no trial here"),
-        ([f"run={begun}"], f"run={begun}: no checkpoint yet"),
+        ([f"run={begun}"], f"run={begun}: no checkpoint that could be read"),
+        (
+            [f"run={folder / 'policy.onnx'}"],
+            f"expected the folder of a trial, found a file; did you mean run={folder}?",
+        ),
+        ([f"run={folder.parent}"], f"a folder of trainings, expected one of its trainings: {folder}"),
+        ([f"run={folder.parent / 'trial_0001'}"], f"no such folder: {folder.parent} has no 'trial_0001'; did you mean"),
         ([f"run={foreign}"], f"run={foreign}: not a checkpoint"),
         ([f"run={other}"], "its checkpoint does not fit its config"),
         (["run=0123abcd", f"tracking.uri={uri}"], "run=0123abcd: neither a folder nor a run in sqlite:///"),
@@ -250,6 +273,25 @@ def test_runs_that_are_none(trained, tmp_path, run):
         assert (code, out) == (2, "")
         assert told in err
         assert err.count("\n") == 1
+
+
+def test_a_mistake_does_not_wait_for_what_takes_seconds_to_import():
+    """No command imports torch, MLflow or Optuna before it has looked at its arguments."""
+    script = (
+        "import sys; from orchestrator import command; from orchestrator.{} import {} as run\n"
+        "code = command.run(run, '', ['rnu=x']); heavy = {{'torch', 'mlflow', 'optuna', 'matplotlib'}} & {{*sys.modules}}\n"
+        "print(code, *heavy)"
+    )
+    for module, function in (
+        ("evaluate", "run"),
+        ("rerun", "rerun"),
+        ("diagnose", "run"),
+        ("report.__main__", "report"),
+    ):
+        command = [sys.executable, "-c", script.format(module, function)]
+        done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
+        assert done.stdout == "2\n", module
+        assert done.stderr.startswith("error: rnu=x: no such key")
 
 
 def test_as_a_command_it_prints_json_and_nothing_else(trained):

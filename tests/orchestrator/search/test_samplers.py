@@ -29,6 +29,18 @@ def sweep(config: Config) -> SweepConfig:
     return config.sweep
 
 
+@pytest.mark.parametrize(("threshold", "needed"), [(0.1, 5), (0.2, 4), (0.3, 3)])
+def test_a_pruner_that_compares_seeds_needs_enough_of_them(
+    sweep: SweepConfig, space: Space, threshold: float, needed: int
+) -> None:
+    """That n seeds all came out worse has by chance a probability of 2^-n, and the last one saves nothing."""
+    pruner = {"_target_": "optuna.pruners.WilcoxonPruner", "p_threshold": threshold}
+    samplers.check(replace(sweep, pruner=pruner, seeds_per_trial=needed), space)
+    told = f"^sweep.seeds_per_trial={needed - 1}: expected at least {needed}, or another sweep.pruner"
+    with pytest.raises(UserError, match=told):
+        samplers.check(replace(sweep, pruner=pruner, seeds_per_trial=needed - 1), space)
+
+
 def test_seeds_differ_by_trial_and_not_by_process() -> None:
     seeds = {samplers.derive_seed(seed, number) for seed in (1, 2) for number in range(100)}
     assert len(seeds) == 200
