@@ -156,6 +156,9 @@ class Recording:
         """
         tags = {} if best is None else {"best_trial": str(best[0]), "best_objective": f"{best[1]:.6g}"}
         report = self._recorder.close(cast(Outcome, state), patience, at_most=at_most, tags=tags)
-        if report is None or report.withdrawn is None:
+        if report is None:
             return []
-        return [f"models:/{self._search.name}@champion is withdrawn: {report.withdrawn} had it, and is no winner now"]
+        name = f"models:/{self._search.name}@champion"
+        if report.has_champion:
+            return [f"model: {name}"]
+        return [f"{name} is withdrawn: {report.withdrawn} had it, and is no winner now"] if report.withdrawn else []

@@ -56,6 +56,8 @@ class Report:
     reason: str | None
     """Why, in one line without credentials; None when nothing is missing."""
     withdrawn: str | None = None
+    has_champion: bool = False
+    """Whether a run of the study is the registered champion."""
     """Name of the run that was the study's champion and no longer is."""
 
 
@@ -235,7 +237,8 @@ class Recorder:
             names = f"{len(unfinished)} runs are" if len(unfinished) > 1 else f"{unfinished[0]} is"
             self._tell(f"{names} not fully recorded in MLflow ({reason}); {self._later()}")
         withdrawn = self._study.withdrawn if self._study is not None else None
-        return Report(sum(run.points for run in self._runs()), unfinished, reason, withdrawn)
+        has_champion = self._study is not None and self._study.has_champion
+        return Report(sum(run.points for run in self._runs()), unfinished, reason, withdrawn, has_champion)
 
     def _wait(self, patience: float, at_most: float) -> None:
         """Until all is shipped or patience ends; says what for, at once where MLflow is known to be in trouble."""

@@ -6,17 +6,16 @@ from orchestrator.record.store import Store
 ALIAS = "champion"
 
 
-def name_champion(store: Store, study_run_id: str, run_id: str, name: str, why: str) -> str | None:
+def name_champion(store: Store, run_id: str, name: str, why: str) -> bool:
     """Give the policy of a study's run the alias, as a new version of the model `name` unless it is one already.
 
-    A run that kept no model can't be registered: then the alias is withdrawn from the study's run that has it, whose
-    name is returned. What is served as the champion is the winner's policy, or nothing.
+    Returns whether it has it now: a run that kept no model can't be registered.
     """
     from mlflow.exceptions import MlflowException
 
     client = store.client
     if not any(file.path == model.NAME for file in client.list_artifacts(run_id)):
-        return withdraw_champion(store, study_run_id, name)
+        return False
     try:
         client.create_registered_model(name)
     except MlflowException as error:
@@ -27,7 +26,7 @@ def name_champion(store: Store, study_run_id: str, run_id: str, name: str, why: 
     if version is None:
         version = client.create_model_version(name, f"runs:/{run_id}/{model.NAME}", run_id, description=why)
     client.set_registered_model_alias(name, ALIAS, version.version)
-    return None
+    return True
 
 
 def withdraw_champion(store: Store, study_run_id: str, name: str) -> str | None:

@@ -99,6 +99,8 @@ class ShippedRun:
         self.run_id: str | None = None
         self.points = 0
         """Points shipped by this process."""
+        self.has_champion = False
+        """Whether one of its trials' policies is the registered champion."""
         self.withdrawn: str | None = None
         """Name of the run of this study that is no longer the champion."""
         self._parent = parent
@@ -192,9 +194,10 @@ class ShippedRun:
         self._log_metrics(store, update.metrics)
         if update.champion is not None:
             update.champion.run.sync(store)
-            champion = update.champion
-            withdrawn = registry.name_champion(store, run_id, _known(champion.run.run_id), champion.model, champion.why)
-            self.withdrawn = withdrawn or self.withdrawn
+            winner, name, why = _known(update.champion.run.run_id), update.champion.model, update.champion.why
+            self.has_champion = registry.name_champion(store, winner, name, why)
+            if not self.has_champion:  # what is served as the champion is the winner's policy, or nothing
+                self.withdrawn = registry.withdraw_champion(store, run_id, name) or self.withdrawn
         if update.no_champion is not None:
             self.withdrawn = registry.withdraw_champion(store, run_id, update.no_champion) or self.withdrawn
         if update.outcome:

@@ -279,18 +279,14 @@ def test_a_mistake_does_not_wait_for_what_takes_seconds_to_import():
     """No command imports torch, MLflow or Optuna before it has looked at its arguments."""
     script = (
         "import sys; from orchestrator import command; from orchestrator.{} import {} as run\n"
-        "code = command.run(run, '', ['rnu=x']); heavy = {{'torch', 'mlflow', 'optuna', 'matplotlib'}} & {{*sys.modules}}\n"
-        "print(code, *heavy)"
+        "code = command.run(run, '', ['rnu=x'])\n"
+        "print(code, *{{'torch', 'mlflow', 'optuna', 'matplotlib'}} & {{*sys.modules}})"
     )
-    for module, function in (
-        ("evaluate", "run"),
-        ("rerun", "rerun"),
-        ("diagnose", "run"),
-        ("report.__main__", "report"),
-    ):
-        command = [sys.executable, "-c", script.format(module, function)]
-        done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
-        assert done.stdout == "2\n", module
+    for name in ("evaluate run", "rerun rerun", "diagnose run", "report.__main__ report"):
+        done = subprocess.run(
+            [sys.executable, "-c", script.format(*name.split())], cwd=PROJECT, capture_output=True, text=True
+        )
+        assert done.stdout == "2\n", name
         assert done.stderr.startswith("error: rnu=x: no such key")
 
 

@@ -151,6 +151,7 @@ def test_a_longer_study_that_names_no_winner_any_more_says_what_it_has_withdrawn
         (model,) = client(uri).search_registered_models()
         assert len(model.aliases) == champions
     assert told[0][0].startswith("better than the baseline: trial 1, by ")
+    assert told[0][-1] == "model: models:/study@champion"
     assert told[1][0].startswith("nothing better than the baseline was shown")
     best = max(seeds, key=luck)
     assert told[1][-1] == f"models:/study@champion is withdrawn: confirm_0001_seed_{best} had it, and is no winner now"

@@ -52,12 +52,13 @@ def test_everything_that_was_recorded(recorded, uri):
             assert file is None
 
 
-def test_a_sweeps_own_run_has_no_config(recorded, uri):
+def test_a_sweeps_own_run_is_no_training(recorded, uri, capsys):
     run_id, *_ = recorded
-    sweep = open_run(open_run(run_id, uri).tags["mlflow.parentRunId"], uri)
-    with pytest.raises(UserError, match=r"'weights' has no config\.yaml: a sweep\? take one of its trials$"):
-        sweep.config()
-    assert sweep.curves() == {}
+    sweep = open_run(run_id, uri).tags["mlflow.parentRunId"]
+    told = f"error: run={sweep}: 'weights' is a sweep, expected one of its trials: trial_0007 ({run_id})\n"
+    for function in (diagnose.run, evaluate.run, rerun.rerun):
+        assert command.run(function, "", [f"run={sweep}", f"tracking.uri={uri}"]) == 2
+        assert capsys.readouterr().err == told
 
 
 def test_a_damaged_config(recorded, uri, database):
