@@ -68,7 +68,7 @@ def run_trial(folder: Path) -> int:
             return _run(trial, processes)
         except ConfigError as error:
             raise as_user_error(error) from error
-        except MACHINE:
+        except (UserError, *MACHINE):
             raise
         except Exception as error:
             traceback.print_exc()
