@@ -19,6 +19,22 @@ class ConfigError(ValueError):
         super().__init__(f"{key}={value!r}: expected {expected}")
 
 
+class UnknownKey(ConfigError):
+    """A setting that nobody asks for; ``candidates`` are those beside it that somebody does."""
+
+    def __init__(self, key: str, value: object, known: Iterable[str]):
+        super().__init__(key, value, "nothing", known)
+        self.args = (f"{key}: no such key",)
+
+
+class MissingValue(ConfigError):
+    """A setting that somebody must give."""
+
+    def __init__(self, key: str):
+        super().__init__(key, None, "a value")
+        self.args = (f"{key}: a value is needed",)
+
+
 class TermError(Exception):
     """A registered term that did not do what it must: names it, and where its code went wrong."""
 

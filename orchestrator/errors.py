@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable, Mapping
 
-from navtask.errors import ConfigError
+from navtask.errors import ConfigError, MissingValue, UnknownKey
 
 
 class UserError(Exception):
@@ -13,6 +13,8 @@ class UserError(Exception):
 def as_user_error(error: ConfigError) -> UserError:
     """What a task objects to, told as every other mistake."""
     word, known = error.key.rpartition(".")[2], error.candidates  # of keys where one is wrong, else of values
+    if isinstance(error, UnknownKey | MissingValue):
+        return UserError(f"{error}{nearest(word, known)}")
     hint = did_you_mean(word, known) or did_you_mean(error.value, known)
     if not hint and not all(name in error.expected for name in known):
         hint = nearest(word, known)

@@ -1,8 +1,9 @@
 """Hydra's side: ``conf/`` and the command line's overrides become a Config."""
 
+import dataclasses
 from dataclasses import fields, is_dataclass, make_dataclass
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
 import hydra
 from hydra.core.config_store import ConfigStore
@@ -10,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from navtask import tasks
+from navtask.typed import hints, optional
 from orchestrator.config.explain import one_line
 from orchestrator.config.plain import from_plain
 from orchestrator.config.schema import Config
@@ -47,22 +49,39 @@ def from_composed(composed: DictConfig) -> Config:
 def _register() -> None:
     """Make the schema known to Hydra, and ``by_device`` to OmegaConf."""
     store = ConfigStore.instance()
-    store.store(name="config_schema", node=Config)
+    store.store(name="config_schema", node=_composed(Config))
     for name in tasks.names():
         store.store(group="task", name=f"{name}_schema", node=_composed(tasks.get(name).config))
     OmegaConf.register_new_resolver("by_device", _by_device, replace=True)
 
 
-def _composed(config: type) -> type:
-    """A task's dataclass while Hydra composes it: OmegaConf refuses to add an entry to a mapping of dataclasses, and a
-    term that somebody registered must be addable on the command line. ``from_plain`` types the terms."""
-    hints = get_type_hints(config)
-    loose = [
-        (f.name, dict[str, Any])
-        for f in fields(config)
-        if get_origin(hints[f.name]) is dict and is_dataclass(get_args(hints[f.name])[1])
-    ]
-    return make_dataclass(f"Composed{config.__name__}", loose, bases=(config,), kw_only=True)
+def _composed(schema: type) -> type:
+    """A dataclass while Hydra composes it. ``from_plain`` types what is left open here:
+
+    - OmegaConf refuses to add an entry to a mapping of dataclasses, and a term that somebody registered must be addable
+      on the command line;
+    - it takes every number but 0 for true.
+    """
+    changed = []
+    for field in fields(schema):
+        kind = hints(schema)[field.name]
+        loose = _loosened(kind)
+        if loose is not kind:
+            default = dataclasses.field(default=field.default, default_factory=field.default_factory)
+            changed.append((field.name, loose, default))
+    return make_dataclass(f"Composed{schema.__name__}", changed, bases=(schema,), kw_only=True) if changed else schema
+
+
+def _loosened(kind: Any) -> Any:
+    if kind is bool:
+        return Any
+    if get_origin(kind) is dict and is_dataclass(get_args(kind)[1]):
+        return dict[str, Any]
+    bare, may_be_null = optional(kind)
+    if isinstance(bare, type) and is_dataclass(bare):
+        loose = _composed(bare)
+        return kind if loose is bare else loose | None if may_be_null else loose
+    return kind
 
 
 def _by_device(device: str, cpu: Any, cuda: Any) -> Any:

@@ -15,9 +15,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from navtask import tasks
+from navtask.typed import words
 from orchestrator.config.plain import settled_by
 from orchestrator.config.schema import Config
-from orchestrator.config.typed import entries, kind_at, typed, words
+from orchestrator.config.typed import entries, kind_at, typed
 from orchestrator.errors import UserError, nearest
 from orchestrator.record.fields import flatten
 

@@ -54,7 +54,8 @@ def test_a_single_run_is_not_examined(tmp_path):
     assert health.examine(configure(tmp_path, SICK)) == {}
 
 
-def test_only_on_and_off_are_understood(cli):
-    code, _, err = cli("doctor=maybe")
+@pytest.mark.parametrize("wrong", ["doctor=maybe", "doctor=3", "dry_run=2", "task.observations.lidar.enabled=3"])
+def test_only_on_and_off_are_understood(wrong, cli):
+    code, _, err = cli(wrong)
     assert code == 2
-    assert err.splitlines() == ["error: doctor=maybe: expected true or false"]
+    assert err.splitlines() == [f"error: {wrong}: expected true or false"]

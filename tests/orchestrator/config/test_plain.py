@@ -42,11 +42,11 @@ def replaced(plain: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[s
 
 
 def may_be(right: Any, wrong: Any) -> bool:
-    """Whether it is of the same kind; a text may look like a number, a number be whole, a flag be written as 1."""
+    """Whether it is of the same kind; a text may look like a number, a number be whole."""
     if isinstance(right, str):
         return isinstance(wrong, str | int | float)
     if isinstance(right, bool):
-        return isinstance(wrong, int)
+        return isinstance(wrong, bool)
     if isinstance(right, int | float):
         return type(wrong) in (int, type(right))
     return isinstance(right, list) and isinstance(wrong, list)
@@ -82,6 +82,7 @@ def test_a_value_of_the_wrong_type_is_told_with_its_key(config: Config) -> None:
         ("seed", 2.5, "seed=2.5: expected a whole number"),
         ("algorithm.gamma", None, "algorithm.gamma=null: expected a number"),
         ("doctor", "perhaps", "doctor=perhaps: expected true or false"),
+        ("doctor", 3, "doctor=3: expected true or false"),
         ("experiment_name", {"a": None}, "experiment_name={a: null}: expected a text"),
         ("policy.hidden_dims", 64, "policy.hidden_dims=64: expected a list of whole numbers"),
         ("policy.hidden_dims", [64, "wide"], r"policy.hidden_dims[1]=wide: expected a whole number"),
