@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator import health
 from orchestrator.config import Config
 from orchestrator.files import Damaged
 from orchestrator.interruption import STOP_GRACE, Interruption
@@ -76,6 +77,7 @@ class Driver:
         # after each of the dozens of statements that a proposal takes.
         sys.setswitchinterval(0.0005)
         self._search.open()
+        health.note(self._search.folder, self._tags)
         try:
             with Interruption() as self._interruption:
                 recorder = self._make_recorder(self._screen.note)

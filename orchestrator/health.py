@@ -1,26 +1,36 @@
 """The environment is examined before a sweep begins: what is sought on a sick one is not worth finding.
 
-Examined in a process of its own, which alone loads the engine. A good outcome is kept as long as neither the task's
-settings nor its code changes.
+Examined by navtask's own command, in a process which alone loads the engine; so whoever gives that command again sees
+what was seen here. A good outcome is kept as long as neither the task's settings nor its code changes.
 """
 
 import hashlib
 import json
-import os
+import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from navtask import cache
+from orchestrator import files
 from orchestrator.config import PROJECT, Config, task_of
+from orchestrator.files import Damaged
+from orchestrator.job.spec import as_yaml, write_aside
 
-TAG = "doctor"
+TAG, CHECKS = "doctor", "doctor.checks"
+"""Tags: ``passed`` or ``off``; and what was seen."""
+FILE = "doctor.json"
+"""These tags, in a study's folder."""
 ENGINES = ("torch", "mujoco", "mujoco-warp", "warp-lang")
+
+Finding = Mapping[str, str]
 
 
 class SickEnvironment(RuntimeError):
@@ -28,24 +38,67 @@ class SickEnvironment(RuntimeError):
 
 
 def examine(config: Config) -> dict[str, str]:
-    """What runs are tagged with. Raises SickEnvironment, naming the fault, before a sweep on a sick environment."""
+    """What runs are tagged with; a line on it is printed.
+
+    Raises SickEnvironment, naming the fault, before a sweep on a sick environment, and RuntimeError before one on an
+    environment that could not be examined.
+    """
     if config.sweep is None:
         return {}
     if not config.doctor:
-        return {TAG: "off"}
+        return _told({TAG: "off"})
     asked = _question(config)
-    kept = cache.folder() / f"doctor-{_fingerprint(config, asked)}.json"
-    if not kept.exists():
-        findings = _ask(asked)
-        faults = [f"{f['check']}: {f['figure']} (look at: {f['look_at']})" for f in findings if f["verdict"] == "fail"]
-        if faults:
-            raise SickEnvironment(
-                f"the environment is sick: {'; '.join(faults)}. See python -m navtask.doctor; "
-                "doctor=off trains on it all the same"
-            )
-        print(f"environment examined: {len(findings)} checks, nothing failed")
-        _keep(kept, findings)
-    return {TAG: "passed"}
+    fingerprint = _fingerprint(config, asked)
+    kept = cache.folder() / f"doctor-{fingerprint}.json"
+    findings = _kept(kept)
+    if findings is not None:
+        since = f" (kept from {datetime.fromtimestamp(kept.stat().st_mtime):%Y-%m-%d %H:%M})"
+    else:
+        since = ""
+        command = _command(asked, f"doctor-{fingerprint}.yaml")
+        findings = _ask(command)
+        _refuse_sick(findings, command)
+        _keep(kept, json.dumps(findings, indent=1))
+    return _told({TAG: "passed", CHECKS: _counted(findings) + since})
+
+
+def _told(tags: dict[str, str]) -> dict[str, str]:
+    print(_words(tags))
+    return tags
+
+
+def note(folder: Path, tags: Mapping[str, str]) -> None:
+    """Leave in a study's folder what ``examine`` came to."""
+    examined = {name: tags[name] for name in (TAG, CHECKS) if name in tags}
+    if examined:
+        write_aside(folder / FILE, json.dumps(examined, indent=1) + "\n")
+
+
+def noted(file: Path) -> str:
+    """What ``note`` left, for people. Raises FileNotFoundError, or Damaged."""
+    tags = files.read_mapping(file, json.loads, "JSON")
+    if TAG not in tags or (tags[TAG] != "off" and CHECKS not in tags):
+        raise Damaged(file, f"expected the keys {TAG} and {CHECKS}")
+    return _words(tags)
+
+
+def _words(tags: Mapping[str, str]) -> str:
+    return "environment not examined: doctor=off" if tags[TAG] == "off" else f"environment examined: {tags[CHECKS]}"
+
+
+def _counted(findings: Sequence[Finding]) -> str:
+    untold = Counter(finding["verdict"] for finding in findings)["could not tell"]
+    return f"{len(findings)} checks, nothing failed" + (f", {untold} could not tell" if untold else "")
+
+
+def _refuse_sick(findings: Sequence[Finding], command: Sequence[str]) -> None:
+    again = f"See {shlex.join(('python', *command))}; doctor=off"
+    faults = [f"{f['check']}: {f['figure']} (look at: {f['look_at']})" for f in findings if f["verdict"] == "fail"]
+    if faults:
+        raise SickEnvironment(f"the environment is sick: {'; '.join(faults)}. {again} trains on it all the same")
+    crashed = [f"{f['check']}: {f['figure']}" for f in findings if f["verdict"] == "could not examine"]
+    if crashed:
+        raise RuntimeError(f"could not examine the environment: {'; '.join(crashed)}. {again} leaves that out")
 
 
 def _question(config: Config) -> dict[str, Any]:
@@ -74,44 +127,45 @@ def _sources(config: Config) -> Iterator[Path]:
         yield from sorted(p for p in folder.rglob("*") if p.suffix in (".py", ".xml") and p.is_file())
 
 
-def _ask(asked: Mapping[str, Any]) -> list[dict[str, str]]:
-    done = subprocess.run(
-        (sys.executable, "-m", "orchestrator.health"),
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        cwd=PROJECT,
-        env={**os.environ, "OMP_WAIT_POLICY": "passive"},
-    )
-    lines = done.stdout.splitlines()
-    if done.returncode or not lines:
+def _command(asked: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """What examines the environment that ``_question`` describes, its settings lying in a file of that name."""
+    settings = as_yaml(asked["task"])
+    file = cache.folder() / name
+    if not _keep(file, settings):
+        file = Path(tempfile.mkdtemp(prefix="navtask-")) / name
+        file.write_text(settings)
+    command = ["-m", "navtask.doctor", f"task={file}"]
+    for key, usual in (("device", "cpu"), ("backend", "auto"), ("privileged", False)):
+        if asked[key] != usual:
+            command.append(f"{key}={str(asked[key]).lower()}")
+    return tuple(command)
+
+
+def _ask(command: Sequence[str]) -> list[Finding]:
+    done = subprocess.run((sys.executable, *command, "--json"), capture_output=True, text=True, cwd=PROJECT)
+    try:
+        findings: list[Finding] = json.loads(done.stdout)
+    except ValueError as error:
         told = done.stderr.strip().splitlines() or ["no word"]
-        raise RuntimeError(f"the environment could not be examined: {told[-1]}; doctor=off leaves that out")
-    findings: list[dict[str, str]] = json.loads(lines[-1])
+        raise RuntimeError(
+            f"could not examine the environment: {told[-1].removeprefix('error: ')}; doctor=off leaves that out"
+        ) from error
     return findings
 
 
-def _keep(path: Path, findings: list[dict[str, str]]) -> None:
-    """Written aside and renamed; where nothing can be kept, it is asked again next time."""
+def _kept(path: Path) -> list[Finding] | None:
+    try:
+        findings: list[Finding] = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return findings
+
+
+def _keep(path: Path, text: str) -> bool:
+    """Whether it could be written; where nothing can be kept, it is asked again next time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".part", delete=False) as aside:
-            json.dump(findings, aside, indent=1)
-        os.replace(aside.name, path)
+        write_aside(path, text)
     except OSError:
-        return
-
-
-def answer(asked: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The doctor's findings on the environment that ``_question`` describes."""
-    from navtask import tasks
-    from navtask.doctor import examine as examine_patient
-    from navtask.doctor.loading import built_in, typed
-
-    config = typed(tasks.get(asked["task"]["name"]).config, asked["task"])
-    settings = {name: asked[name] for name in ("privileged", "device", "backend")}
-    return [asdict(finding) for finding in examine_patient(built_in(config, **settings))]
-
-
-if __name__ == "__main__":
-    print(json.dumps(answer(json.load(sys.stdin))))
+        return False
+    return True

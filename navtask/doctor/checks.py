@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from navtask.doctor import driving, instants, resets, running
-from navtask.doctor.finding import FAIL, PASS, UNKNOWN, Finding, Outcome
+from navtask.doctor import driving, instants, raised, resets, running
+from navtask.doctor.finding import PASS, UNKNOWN, Finding, Outcome
 from navtask.doctor.patient import Patient
 
 
@@ -42,15 +42,19 @@ CHECKS = (
 
 
 def examine(patient: Patient) -> list[Finding]:
-    """Every check's finding, in order. What an environment raises is told: in the first check as its fault."""
+    """Every check's finding, in order. What the environment raises is its fault, told once, where it arose first; what
+    a check itself raises is not."""
     found: dict[str, Finding] = {}
+    arisen: dict[str, str] = {}
     for check in CHECKS:
         try:
             with torch.no_grad():
                 verdict, figure = check.examine(patient, found)
-        except Exception as error:  # the environment's, or of what the check takes for granted
-            verdict = UNKNOWN if found else FAIL
-            figure = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+        except Exception as error:
+            verdict, figure = raised.outcome(error)
+            first = arisen.setdefault(raised.where(error), check.name)
+            if first != check.name:
+                verdict, figure = UNKNOWN, f"raises as in '{first}'"
         found[check.name] = Finding(check.name, verdict, figure, check.look_at)
         patient.give_back()
         if check.name == "hidden state" and verdict == PASS and patient.restarts:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-PASS, FAIL, UNKNOWN = "pass", "fail", "could not tell"
+PASS, FAIL, UNKNOWN, CRASHED = "pass", "fail", "could not tell", "could not examine"
 NOT_ALIKE = "needs copies that are alike"
 
 
@@ -12,7 +12,7 @@ class Finding:
 
     check: str
     verdict: str
-    """``pass``, ``fail`` or ``could not tell``."""
+    """``pass``, ``fail``, ``could not tell``; or ``could not examine``, where the check itself crashed."""
     figure: str
     """What was seen, with its number."""
     look_at: str

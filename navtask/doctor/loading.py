@@ -3,34 +3,42 @@
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
-from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from types import MappingProxyType
+from typing import Any
 
 import torch
-import yaml  # type: ignore[import-untyped]
 
 from navtask import tasks
 from navtask.doctor.patient import Patient
+from navtask.doctor.settings import load
 from navtask.errors import ConfigError
 from navtask.physics import resolve_backend
-
-CONF = Path(__file__).parents[2] / "conf" / "task"
-"""Where the tasks' numbers are."""
 
 ROOMS = 48
 """Enough for every check to see what it looks for."""
 
 
-def find(task: str, *, seed: int = 0, rooms: int = ROOMS, device: str = "cpu") -> Patient:
-    """A task by its name, with the numbers of ``conf/``, or ``package.module:Class``. Raises ConfigError."""
+def find(
+    task: str,
+    *,
+    overrides: Mapping[str, str] = MappingProxyType({}),
+    seed: int = 0,
+    rooms: int = ROOMS,
+    device: str = "cpu",
+    backend: str = "auto",
+    privileged: bool = False,
+) -> Patient:
+    """A task by its name or file, see ``settings.load``, or ``package.module:Class``. Raises ConfigError."""
     _check_device(device)
     if ":" in task:
+        for key, value in overrides.items():
+            raise ConfigError(key, value, f"no settings: {task} takes none")
         return foreign(task, seed=seed, rooms=rooms, device=device)
-    definition = tasks.get(task)
-    config = typed(definition.config, _composed(task))
-    definition.validate(config)
-    return built_in(config, seed=seed, rooms=rooms, device=device)
+    config = load(task, overrides)
+    groups = tasks.get(config.name).groups
+    if privileged and "privileged" not in groups:
+        raise ConfigError("privileged", privileged, f"false: {config.name} observes {', '.join(groups)} alone")
+    return built_in(config, seed=seed, rooms=rooms, device=device, backend=backend, privileged=privileged)
 
 
 def built_in(
@@ -89,27 +97,3 @@ def _check_device(device: str) -> None:
     known = ["cpu", "cuda", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))]
     if device not in known or (device != "cpu" and not torch.cuda.is_available()):
         raise ConfigError("device", device, "cpu, or the cuda device of a GPU that this machine has", known)
-
-
-def _composed(task: str) -> dict[str, Any]:
-    """The task's settings as its defaults list puts them together."""
-    file = CONF / f"{task}.yaml"
-    if not file.exists():
-        raise ConfigError("task", task, f"a task with settings in {CONF}", [path.stem for path in CONF.glob("*.yaml")])
-    plain: dict[str, Any] = yaml.safe_load(file.read_text())
-    for entry in plain.pop("defaults", ()):
-        if isinstance(entry, dict):
-            for group, name in entry.items():
-                plain[group] = yaml.safe_load((CONF / group / f"{name}.yaml").read_text())
-    return plain
-
-
-def typed(kind: Any, plain: Any) -> Any:
-    """``plain`` as an instance of the dataclass ``kind``, and so on inside of it."""
-    if is_dataclass(kind):
-        assert isinstance(kind, type)
-        hints = get_type_hints(kind)
-        return kind(**{name: typed(hints[name], value) for name, value in plain.items()})
-    if get_origin(kind) is dict and isinstance(plain, Mapping):
-        return {name: typed(get_args(kind)[1], value) for name, value in plain.items()}
-    return plain

@@ -17,11 +17,17 @@ from typing import Any, TypeVar
 import torch
 
 from navtask.description import Shown
+from navtask.doctor.raised import NoOther, NotAVecEnv, told
 
 T = TypeVar("T")
 
 Make = Callable[[int, int], Any]
 """(number of rooms, seed) -> environment."""
+
+VEC_ENV = (
+    "num_envs", "num_actions", "max_episode_length", "episode_length_buf", "device", "get_observations", "step",
+)  # fmt: skip
+"""What every environment must have."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,10 @@ class Copy:
     """One running environment. Copies of one seed are in the same state as long as they are given the same actions."""
 
     def __init__(self, env: Any, key: tuple[int, int]):
+        """Raises NotAVecEnv."""
+        for name in VEC_ENV:
+            if not hasattr(env, name):
+                raise NotAVecEnv(f"has no {name}, as rsl_rl's VecEnv has")
         self.env = env
         self.key = key
         """(rooms, seed)"""
@@ -63,7 +73,9 @@ class Copy:
 
     def observe(self) -> torch.Tensor:
         """(N, W) the current observation."""
-        return side_by_side(self.env.get_observations())
+        observation = self.env.get_observations()
+        _check_mapping("get_observations() returns", observation)
+        return side_by_side(observation)
 
     def step(self, actions: torch.Tensor) -> Instant:
         """One control step under ``actions`` (N, A), which are never written again."""
@@ -71,8 +83,17 @@ class Copy:
 
     def raw_step(self, actions: torch.Tensor) -> tuple[Any, Any, Any, Any]:
         """What the environment's own ``step`` returns, not copied."""
-        returned: tuple[Any, Any, Any, Any] = self.env.step(actions.to(self.env.device, copy=True))
-        return returned
+        returned = self.env.step(actions.to(self.env.device, copy=True))
+        try:
+            observation, reward, done, extras = returned
+        except (TypeError, ValueError) as error:
+            raise NotAVecEnv(f"step() returns {_kind(returned)}, not observation, reward, dones and extras") from error
+        for name, part in (("observation", observation), ("extras", extras)):
+            _check_mapping(f"step() returns as {name}", part)
+        for name, part in (("reward", reward), ("dones", done)):
+            if not isinstance(part, torch.Tensor):
+                raise NotAVecEnv(f"step() returns as {name} {_kind(part)}, not a tensor")
+        return observation, reward, done, extras
 
     def copied(self, returned: tuple[Any, Any, Any, Any]) -> Instant:
         """What ``step`` returned, as a value."""
@@ -116,6 +137,15 @@ class Copy:
         return {name: part.float().cpu().reshape(self.rooms, -1).clone() for name, part in self.env.scene().items()}
 
 
+def _check_mapping(what: str, part: Any) -> None:
+    if not hasattr(part, "keys"):
+        raise NotAVecEnv(f"{what} {_kind(part)}, not tensors by name")
+
+
+def _kind(value: Any) -> str:
+    return f"{len(value)} values" if isinstance(value, tuple | list) else f"a {type(value).__name__}"
+
+
 class Patient:
     """Makes copies of the environment. ``rooms`` is how many the checks take where one doesn't need its own number."""
 
@@ -129,6 +159,7 @@ class Patient:
         self.restarts = False
         """Whether ``restart()`` exists."""
         self._make = make
+        self._made = False
         self._idle: dict[tuple[int, int], list[Copy]] = {}
         self._lent: list[Copy] = []
         self._seen: dict[Callable[[Patient], Any], Any] = {}
@@ -141,10 +172,21 @@ class Patient:
             copy = idle.pop()
             copy.env.restart()
         else:
-            copy = Copy(self._make(*key), key)
+            copy = Copy(self._another(*key), key)
             self.restarts = hasattr(copy.env, "restart")
         self._lent.append(copy)
         return copy
+
+    def _another(self, rooms: int, seed: int) -> Any:
+        """A new environment. Raises NoOther, or what the first one raises."""
+        try:
+            env = self._make(rooms, seed)
+        except Exception as error:
+            if not self._made:
+                raise
+            raise NoOther(f"no other can be made, of {rooms} rooms and seed {seed}: {told(error)}") from error
+        self._made = True
+        return env
 
     def once(self, look: Callable[["Patient"], T]) -> T:
         """What ``look`` sees, for all checks that ask."""

@@ -8,8 +8,10 @@ import torch
 
 from navtask.doctor.finding import FAIL, NOT_ALIKE, PASS, UNKNOWN, Finding, Outcome
 from navtask.doctor.patient import Copy, Driver, Instant, Patient
+from navtask.doctor.raised import told
 
-STEPS = 260
+STEPS, REPEATED = 260, 60
+"""Control steps of the drive, and those of them that are driven once more."""
 LARGEST = 1e3
 """Of an observation's values; terms are of order one."""
 
@@ -21,18 +23,20 @@ class Drive:
     copy: Copy
     first: torch.Tensor
     """(N, W) the observation it began with."""
+    actions: list[torch.Tensor]
+    """(N, A)"""
     instants: list[Instant]
+    """What each action led to."""
 
     @classmethod
     def of(cls, patient: Patient) -> "Drive":
         """From the start on."""
         copy = patient.copy()
         driver = Driver(copy, patient.seed)
-        first, instants = copy.observe(), []
-        for step in range(STEPS):
-            action = driver.uniform() if step % 26 < 4 else driver.push()
-            instants.append(copy.step(3.0 * action if step % 26 == 0 else action))
-        return cls(copy, first, instants)
+        first = copy.observe()
+        actions = [driver.uniform() if step % 26 < 4 else driver.push() for step in range(STEPS)]
+        actions[::26] = [3.0 * action for action in actions[::26]]
+        return cls(copy, first, actions, [copy.step(action) for action in actions])
 
 
 def stress(patient: Patient, _before: Mapping[str, Finding]) -> Outcome:
@@ -81,22 +85,20 @@ def consistency(patient: Patient, _before: Mapping[str, Finding]) -> Outcome:
     """Same seed, same first observation and rollout; another seed, others."""
     if not patient.seeded:
         return UNKNOWN, "takes no seed"
-    one, twin = patient.copy(), patient.copy()
-    other = patient.copy(seed=patient.seed + 1)
-    first = one.observe()
-    unequal = int((~one.same(first, twin.observe())).sum())
+    drive = patient.once(Drive.of)
+    twin, other = patient.copy(), patient.copy(seed=patient.seed + 1)
+    rooms, first = twin.rooms, drive.first
+    unequal = int((~twin.same(first, twin.observe())).sum())
     if unequal:
-        return FAIL, f"same seed: the first observation differs in {unequal} of {one.rooms} rooms"
-    alike = int(one.same(first, other.observe()).sum())
-    if alike > 0.1 * one.rooms:
-        return FAIL, f"another seed: the first observation is the same in {alike} of {one.rooms} rooms"
-    driver, steps = Driver(one, patient.seed), 60
-    for step in range(steps):
-        action = driver.push()
-        unequal = int((~one.same_instant(one.step(action), twin.step(action))).sum())
+        return FAIL, f"same seed: the first observation differs in {unequal} of {rooms} rooms"
+    alike = int(other.same(first, other.observe()).sum())
+    if alike > 0.1 * rooms:
+        return FAIL, f"another seed: the first observation is the same in {alike} of {rooms} rooms"
+    for step in range(REPEATED):
+        unequal = int((~twin.same_instant(drive.instants[step], twin.step(drive.actions[step]))).sum())
         if unequal:
-            return FAIL, f"same seed and actions: {unequal} of {one.rooms} rooms differ after {step + 1} steps"
-    return PASS, f"equal over {steps} steps in {one.rooms} rooms"
+            return FAIL, f"same seed and actions: {unequal} of {rooms} rooms differ after {step + 1} steps"
+    return PASS, f"equal over {REPEATED} steps in {rooms} rooms"
 
 
 def views(patient: Patient, _before: Mapping[str, Finding]) -> Outcome:
@@ -145,7 +147,7 @@ def isolation(patient: Patient, before: Mapping[str, Finding]) -> Outcome:
         try:
             other = ill.step(spoilt)
         except Exception as error:
-            return FAIL, f"a not-finite action in one room ends them all: {' '.join(str(error).split())[:80]}"
+            return FAIL, f"a not-finite action in one room ends them all: {told(error)}"
         hit = int((~clean.same_instant(one, other) & others).sum())
         if hit:
             return FAIL, f"not-finite actions in 1 room change {hit} of the {clean.rooms - 1} others"

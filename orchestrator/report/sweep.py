@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator import health
 from orchestrator.config import Config, task_of, world_of
 from orchestrator.files import Careful
 from orchestrator.job.spec import write_aside
@@ -187,6 +188,9 @@ def _head(study: Study) -> Iterable[str]:
         f"judged on {config.evaluation.num_rooms} frozen rooms ({html.escape(config.evaluation.set)}) that no training "
         f"sees.</p>"
     )
+    examined = study.careful.read(health.noted, study.folder / health.FILE)
+    if examined is not None:
+        yield f"<p>{html.escape(examined[:1].upper() + examined[1:])}.</p>"
     sought = " and ".join(f"{objective.direction} {objective.metric}" for objective in judge.objectives)
     each = "the mean" if judge.one is not None else "each the mean"
     words = f"Looked for: {sought}, {each} over the last {judge.window} evaluations."

@@ -87,6 +87,50 @@ class Raises(PointMass):
         raise RuntimeError("no such joint")
 
 
+class RaisesOnReset(PointMass):
+    """Fails when its first episode ends."""
+
+    def _reset(self, mask):
+        super()._reset(mask)
+        if mask.any() and not mask.all():
+            raise KeyError("goal")
+
+
+class OnlyOne(PointMass):
+    """Can't be made twice."""
+
+    made = False
+
+    def __init__(self, num_envs=16, seed=0):
+        if type(self).made:
+            raise RuntimeError("the simulator is running already")
+        type(self).made = True
+        super().__init__(num_envs, seed)
+
+
+class NoExtras(PointMass):
+    """An older interface."""
+
+    def step(self, actions):
+        return super().step(actions)[:3]
+
+
+class OddTerms(PointMass):
+    """Tells of its terms in words of its own."""
+
+    def terms(self):
+        return {"policy": ["position", "velocity", "goal"]}
+
+
+class NoLimit(PointMass):
+    """Says nothing of its time limit."""
+
+    def __getattribute__(self, name):
+        if name == "max_episode_length":
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
 class Needy(PointMass):
     """Needs more than anybody offers."""
 

@@ -1,12 +1,27 @@
 """The doctor names exactly the planted fault, and nothing on healthy tasks."""
 
+import inspect
+from dataclasses import replace
+
 import pytest
-from foreign import LateReward, OneStartForAll, PointMass, Raises, SaysNothingOfTime, Unseeded
+from foreign import (
+    LateReward,
+    NoExtras,
+    NoLimit,
+    OddTerms,
+    OneStartForAll,
+    OnlyOne,
+    PointMass,
+    Raises,
+    RaisesOnReset,
+    SaysNothingOfTime,
+    Unseeded,
+)
 from mutants import MUTANTS, Delayed
 from navsetup import load_nav
 from reachsetup import load_reach
 
-from navtask.doctor import CHECKS, PASS, UNKNOWN, Patient, examine
+from navtask.doctor import CHECKS, CRASHED, FAIL, PASS, UNKNOWN, Patient, examine
 from navtask.nav.env import NavEnv
 from navtask.reach.env import ReachEnv
 
@@ -69,9 +84,8 @@ class TestHealthy:
         found = verdicts(lambda rooms, seed: NavEnv(config, num_envs=rooms, seed=seed), seed)
         assert set(found.values()) == {PASS}
 
-    @pytest.mark.parametrize("preset", ["open", "dense"])
-    def test_so_it_does_with_noise_history_and_the_privileged_group(self, preset, seed):
-        config = noisy(preset)
+    def test_so_it_does_with_noise_history_and_the_privileged_group(self, seed):
+        config = noisy(("open", "dense")[seed % 2])
         found = verdicts(lambda rooms, seed: NavEnv(config, num_envs=rooms, seed=seed, privileged=True), seed)
         assert set(found.values()) == {PASS}
 
@@ -125,6 +139,56 @@ class TestForeign:
     @pytest.mark.parametrize("seed", SEEDS)
     def test_what_can_be_seen_is_named(self, mutant, fault, seed):
         assert failed(verdicts(mutant, seed)) == [fault]
+
+
+class TestRaises:
+    """Whose code it was that raised, and where, is told in one line."""
+
+    def findings(self, make, seed=0):
+        return {finding.check: finding for finding in examine(Patient(make, seed=seed, rooms=ROOMS))}
+
+    def line(self, kind, words):
+        lines, first = inspect.getsourcelines(kind)
+        return first + next(k for k, line in enumerate(lines) if words in line)
+
+    def test_what_the_environment_raises_is_its_fault_and_told_once(self):
+        found = self.findings(Raises)
+        where = f"foreign.py:{self.line(Raises, 'no such joint')}"
+        assert found["stress"].verdict == FAIL
+        assert found["stress"].figure.startswith("the environment raises RuntimeError: no such joint, at ")
+        assert found["stress"].figure.endswith(where)
+        assert found["kept tensors"] == replace(found["kept tensors"], verdict=UNKNOWN, figure="raises as in 'stress'")
+
+    def test_also_where_it_does_so_late(self):
+        found = self.findings(RaisesOnReset)
+        (fault,) = [finding for finding in found.values() if finding.verdict == FAIL]
+        assert (fault.check, fault.figure.partition(",")[0]) == ("stress", "the environment raises KeyError: 'goal'")
+
+    def test_what_cannot_be_made_twice_is_not_sick(self):
+        OnlyOne.made = False
+        found = self.findings(OnlyOne)
+        assert not [finding for finding in found.values() if finding.verdict in (FAIL, CRASHED)]
+        assert found["reset consistency"].figure.startswith(
+            "no other can be made, of 32 rooms and seed 0: RuntimeError"
+        )
+
+    @pytest.mark.parametrize(
+        ("kind", "told"),
+        [
+            (NoExtras, "step() returns 3 values, not observation, reward, dones and extras"),
+            (NoLimit, "has no max_episode_length, as rsl_rl's VecEnv has"),
+        ],
+    )
+    def test_what_is_no_vec_env_is_told_so(self, kind, told):
+        found = self.findings(kind)
+        assert [(f.check, f.figure) for f in found.values() if f.verdict in (FAIL, CRASHED)] == [("stress", told)]
+
+    def test_what_a_check_raises_is_not_the_environments_fault(self):
+        found = self.findings(OddTerms)
+        told = "the check raises AttributeError: 'str' object has no attribute 'start', at navtask/doctor/running.py:"
+        assert found["stress"].verdict == CRASHED
+        assert found["stress"].figure.startswith(told)
+        assert found["reset consistency"].verdict == PASS
 
 
 def test_the_environment_is_not_changed_by_what_is_asked_of_it():

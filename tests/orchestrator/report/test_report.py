@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from orchestrator import health
 from orchestrator.config import compose
 from orchestrator.errors import UserError
 from orchestrator.files import Careful
@@ -95,8 +96,10 @@ class TestRows:
 class TestPage:
     def test_everything_that_was_found_is_in_one_file(self, study):
         folder, config, trials = study
+        health.note(folder, {"doctor": "passed", "doctor.checks": "17 checks, nothing failed", "git.commit": "1234"})
         page = write(folder, config, trials, Careful(), folder / "pictures").read_text()
         text = text_of(page)
+        assert "Environment examined: 17 checks, nothing failed." in text
         assert "Not confirmed on fresh seeds" in text
         assert "10 trials (9 finished, 1 failed)" in text
         for title in ("Trials", "Learning", "Each searched value alone", "What the searched values do", "Episodes"):
@@ -141,7 +144,10 @@ class TestPage:
 
     def test_a_study_of_one_trial_has_a_report_too(self, study):
         folder, config, trials = study
-        assert "1 trial (1 finished)" in text_of(write(folder, config, trials[:1], Careful()).read_text())
+        health.note(folder, {"doctor": "off"})
+        text = text_of(write(folder, config, trials[:1], Careful()).read_text())
+        assert "1 trial (1 finished)" in text
+        assert "Environment not examined: doctor=off." in text
         assert "0 trials" in text_of(write(folder, config, [], Careful()).read_text())
 
 
