@@ -149,25 +149,31 @@ class Fork:
     @classmethod
     def of(cls, patient: Patient, seed: int, past: int) -> "Fork":
         """After ``past`` steps from the start."""
-        copies = [patient.copy(seed=seed) for _ in range(COPIES)]
-        driver = Driver(copies[0], seed)
-        for _ in range(past):
-            before = driver.push()
-            ended = torch.stack([copy.step(before).done for copy in copies]).any(0)
-        actions = [driver.uniform() for _ in copies]
-        after = driver.uniform()
-        steps: list[list[Instant]] = [
-            [copy.step(action) for copy, action in zip(copies, actions, strict=True)],
-            [copy.step(after) for copy in copies],
-        ]
-        on = ~torch.stack([now.done for step in steps for now in step]).any(0) & ~ended
+        driver = Driver(patient.copy(seed=seed), seed)
         patient.give_back()
+        before = [driver.push() for _ in range(past)]
+        actions = [driver.uniform() for _ in range(COPIES)]
+        after = driver.uniform()
+        ended: list[torch.Tensor] = []
+        steps: list[list[Instant]] = []
+        for action in actions:  # one after the other: where a copy can be restarted, it is all of them
+            copy = patient.copy(seed=seed)
+            *_, last = [copy.step(push) for push in before]
+            steps.append([copy.step(action), copy.step(after)])
+            ended += [now.done for now in (last, *steps[-1])]
+            patient.give_back()
+        on = ~torch.stack(ended).any(0)
+
+        def told(name: str) -> torch.Tensor:
+            """(2, K, N, ...)"""
+            return torch.stack([torch.stack([getattr(copy[k], name) for copy in steps]) for k in range(2)])[:, :, on]
+
         return cls(
             action=torch.stack(actions)[:, on],
-            past=before[on],
+            past=before[-1][on],
             then=after[on],
-            observation=torch.stack([torch.stack([now.reached for now in step]) for step in steps])[:, :, on],
-            reward=torch.stack([torch.stack([now.reward for now in step]) for step in steps])[:, :, on],
+            observation=told("reached"),
+            reward=told("reward"),
         )
 
 
