@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from navtask.config import TaskConfig
 from navtask.numpy_policy import TRANSFORMS
 
 
@@ -43,10 +42,12 @@ class Axis:
 
 
 def describe(
-    config: TaskConfig,
+    task: str,
     terms: Iterable[tuple[str, Measured, int, int]],
     axes: Sequence[Axis],
     *,
+    control_dt: float,
+    goal_radius: float,
     history: int = 1,
 ) -> dict[str, Any]:
     """The interface as plain data, fit for JSON. ``terms``: name, what it shows, place of its first value, width."""
@@ -70,9 +71,9 @@ def describe(
         )
     width = sum(term["width"] for term in shown)
     return {
-        "task": config.name,
-        "control_dt": config.control_dt,
-        "goal_radius": config.goal_radius,
+        "task": task,
+        "control_dt": control_dt,
+        "goal_radius": goal_radius,
         "observation": {"width": width * history, "history": history, "terms": shown},
         "action": {"axes": [asdict(axis) for axis in axes]},
     }

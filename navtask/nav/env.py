@@ -262,7 +262,15 @@ class NavEnv(VecTask, Described):
     # -- as seen from outside ---------------------------------------------------------------------------------------
 
     def interface(self) -> dict[str, Any]:  # noqa: D102
-        return describe(self.config, self._observation.measured("policy"), AXES, history=self.config.history)
+        config = self.config
+        return describe(
+            config.name,
+            self._observation.measured("policy"),
+            AXES,
+            control_dt=config.control_dt,
+            goal_radius=config.goal_radius,
+            history=config.history,
+        )
 
     def terms(self) -> dict[str, list[Shown]]:  # noqa: D102
         shown: dict[str, list[Shown]] = {}

@@ -185,7 +185,8 @@ class ReachEnv(VecTask, Described):
 
     def interface(self) -> dict[str, Any]:  # noqa: D102
         axes = [Axis(joint, "rad/s", read_arm().v_max, f"speed of the joint {joint}") for joint in self.action_names]
-        return describe(self.config, self._observation.measured("policy"), axes)
+        config, terms = self.config, self._observation.measured("policy")
+        return describe(config.name, terms, axes, control_dt=config.control_dt, goal_radius=config.goal_radius)
 
     def terms(self) -> dict[str, list[Shown]]:  # noqa: D102
         answers = {"joint_vel": self.action_names}
