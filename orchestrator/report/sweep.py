@@ -211,8 +211,10 @@ def _verdict(study: Study) -> Iterable[str]:
     file = study.folder / (confirm.FILE if study.judge.one is not None else front.FILE)
     why = study.careful.why_not(file)
     if why is not None:
-        yield f"{file.name} could not be read: {why}. What the search came to is not known here; the sweep's command, "
-        "given again, writes it anew."
+        yield (
+            f"{file.name} could not be read: {why}. What the search came to is not known here; the sweep's command, "
+            "given again, writes it anew."
+        )
     elif study.confirmed is not None:
         words = study.confirmed.words
         yield words[:1].upper() + words[1:] + "."
