@@ -56,9 +56,9 @@ class Report:
     reason: str | None
     """Why, in one line without credentials; None when nothing is missing."""
     withdrawn: str | None = None
+    """Name of the run that was the study's champion and no longer is."""
     has_champion: bool = False
     """Whether a run of the study is the registered champion."""
-    """Name of the run that was the study's champion and no longer is."""
 
 
 class Recorder:
