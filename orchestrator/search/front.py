@@ -186,7 +186,8 @@ def _table(described: Front) -> list[str]:
     bounded = [metric for metric in bounded if metric not in described.objectives]
     heads = [("trial", "")]
     heads += [(metric.rpartition("/")[2], sought.direction) for metric, sought in described.objectives.items()]
-    heads += [(metric.rpartition("/")[2], "constrained") for metric in bounded]
+    bounds = {metric: bound for metric, _, bound in (told.partition(" ") for told in described.constraints)}
+    heads += [(metric.rpartition("/")[2], bounds.get(metric, "")) for metric in bounded]
     cells = [[head for head, _ in heads], [what for _, what in heads]]
     worst = False
     for point in points:

@@ -86,4 +86,4 @@ def test_a_sweep_and_its_best_again(orchestrator: Orchestrator, tmp_path: Path) 
     trained = (tmp_path / "sweeps" / "nav" / "trial_0000" / "config.yaml").read_text()
     assert f"weight: {best.params['task.rewards.goal.weight']}" in trained
     assert orchestrator(*search).returncode == 0
-    assert len(mlflow_runs(tmp_path / "mlflow.db")) == trainings + 2  # and the single run
+    assert len(client.search_runs([parent.info.experiment_id])) == trainings + 2  # and the single run

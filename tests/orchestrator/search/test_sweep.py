@@ -253,7 +253,7 @@ def test_a_front_with_its_hypervolume(tmp_path: Path) -> None:
     told = driver.status.findings
     assert told[0].startswith("Pareto front: 2 trials within Eval/collision_rate <= 0.05 that no other beats")
     assert told[1].split() == ["trial", "success_rate", "time_to_goal", "collision_rate"]
-    assert told[2].split() == ["maximize", "minimize", "constrained"]
+    assert told[2].split() == ["maximize", "minimize", "<=", "0.05"]
     assert told[3].split() == ["0", "(baseline)", "0.8000", "10.0000", "0.0000"]
     assert told[5] == "the baseline (trial 0) is on the front, none beats it in everything"
     assert told[6] == "  trial 3 is not on it: breaks Eval/collision_rate <= 0.05 (0.500, by 0.450)"
