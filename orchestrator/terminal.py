@@ -203,7 +203,7 @@ class PlainScreen:
         if time.monotonic() - self._reported >= REPORT:
             self._reported = time.monotonic()
             live = [v for v in status.views.values() if v.state == "running"]
-            parts = [f"{_name(v)} at {v.step}/{v.total}, success {_number(v.success)}" for v in live]
+            parts = [f"{_name(v)} at {v.step}/{v.total}{_success(v)}" for v in live]
             self.note("; ".join([*parts, _headline(status, time.monotonic() - self._began)]))
 
     def note(self, line: str) -> None:
@@ -282,6 +282,10 @@ def _headline(status: Status, elapsed: float, by_name: bool = False) -> str:
     elif left is not None and (len(status.ended()) < status.total or confirmed < status.confirmations):
         parts.append(f"about {_duration(left)} left")
     return " · ".join(parts)
+
+
+def _success(view: View) -> str:
+    return "" if view.success is None else f", success {_number(view.success)}"
 
 
 def _number(value: float | None) -> str:
