@@ -1,12 +1,14 @@
 """A checked config driven to its end: one training, or a search."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from orchestrator import health, plan, terminal
 from orchestrator.config import PROJECT, Config
 from orchestrator.driver import Driver
+from orchestrator.job.spec import METRICS
 from orchestrator.provenance import provenance
 from orchestrator.record import wal
 from orchestrator.record.mlflow import Recorder
@@ -14,7 +16,8 @@ from orchestrator.record.redact import redact
 from orchestrator.record.store import resolve_uri
 from orchestrator.recording import NoRecorder
 from orchestrator.search.base import Search, trial_folder
-from orchestrator.search.objective import summarise
+from orchestrator.search.objective import Judge
+from orchestrator.status import View
 
 
 def drive(config: Config, launcher_options: Mapping[str, Any], tags: Mapping[str, str]) -> tuple[int, Search]:
@@ -45,18 +48,16 @@ def drive(config: Config, launcher_options: Mapping[str, Any], tags: Mapping[str
         return 2, made.search
     if not any(view.state == "finished" for view in views):
         return 1, made.search
-    return (0 if _meets_requirements(config, driver) else 1), made.search
+    return (0 if _meets_requirements(config, made.search.folder, views) else 1), made.search
 
 
-def _meets_requirements(config: Config, driver: Driver) -> bool:
+def _meets_requirements(config: Config, folder: Path, views: Iterable[View]) -> bool:
     """Whether a single run ended as well as it must; says so where it didn't."""
-    met = True
-    for metric, least in config.require.items():
-        for view in driver.status.views.values():
-            records = wal.read(
-                trial_folder(PROJECT / config.output_dir / config.experiment_name, view.number) / "metrics.jsonl"
-            )
-            value = summarise([r.metrics[metric] for r in records if metric in r.metrics], 3)
+    met, judge = True, Judge(config)
+    for view in views:
+        records = wal.read(trial_folder(folder, view.number) / METRICS)
+        for metric, least in config.require.items():
+            value = judge.measure(records, metric)
             if value is None or not value >= least:
                 shown = "was never measured" if value is None else f"is {value:.3f}"
                 print(f"error: {metric} {shown}, required is at least {least:g}", file=sys.stderr)

@@ -87,15 +87,15 @@ class Judge:
         records = list(records)
         values = []
         for objective in self.objectives:
-            value = self._measure(records, objective.metric, objective.worst)
+            value = self.measure(records, objective.metric, objective.worst)
             if value is None:
                 return None
             values.append(value)
-        bounded = (self._measure(records, c.metric, math.nan) for c in self.constraints)
+        bounded = (self.measure(records, c.metric, math.nan) for c in self.constraints)
         return Score(tuple(values), tuple(math.nan if value is None else value for value in bounded))
 
-    def _measure(self, records: Sequence[Record], metric: str, undefined: float | None) -> float | None:
-        """The mean of the last values. ``undefined`` stands for one that an evaluation lacks; None leaves it out."""
+    def measure(self, records: Sequence[Record], metric: str, undefined: float | None = None) -> float | None:
+        """The mean of a metric's last values. ``undefined`` stands where one lacks it; None leaves that out."""
         if undefined is None:
             values = [r.metrics[metric] for r in records if not math.isnan(r.metrics.get(metric, math.nan))]
         else:
