@@ -121,7 +121,7 @@ COPIES, PASTS = 8, (2, 6, 11)
 FITS = 0.3
 """Share of the reward's variance that its instant must explain to be taken for the reward's own."""
 BETTER = 0.2
-"""By how much a lagged instant must explain more."""
+"""By how much a lagged instant must explain more, since the two are much alike."""
 MOST = 0.5
 """Share of all that the reward answers to an action, on both steps, that a lag must account for. Healthy tasks of any
 weighting come to 0.04 at most, late ones to 0.6 at least: what a term does on its own step may be nothing that a
@@ -298,8 +298,8 @@ def _part_ahead(responses: Responses) -> tuple[int, int]:
 def reward_instant(patient: Patient, before: Mapping[str, Finding]) -> Outcome:
     """Of copies in one state, what each one's action did to its observation must explain what it did to its reward.
 
-    A lag of one step is the fault where it explains clearly more than none, and accounts for most of what the reward
-    does at all: what no instant explains may be anything.
+    A lag of one step is the fault where its own instant does not explain the reward, and the lag accounts for most of
+    what it does at all: what no instant explains may be anything.
     """
     if before["reset consistency"].verdict != PASS:
         return UNKNOWN, NOT_ALIKE
@@ -311,11 +311,13 @@ def reward_instant(patient: Patient, before: Mapping[str, Finding]) -> Outcome:
         return (PASS if none >= FITS else UNKNOWN), f"the observation explains {none:.0%} of the reward of its step"
     none, reward_late, observation_late = r.explained(0, 0), r.explained(1, 0), r.explained(0, 1)
     figure = f"the observation explains {none:.0%} of the reward of its step, {reward_late:.0%} of the next"
+    if none >= FITS:
+        return PASS, figure
     if reward_late > none + BETTER and r.accounted(1, 0) > MOST:
         return FAIL, f"{figure}: the reward is a step late"
     if observation_late > none + BETTER and r.accounted(0, 1) > MOST:
         return FAIL, f"{figure}, {observation_late:.0%} of the one before: the observation is late"
-    return (PASS if none >= FITS else UNKNOWN), figure
+    return UNKNOWN, figure
 
 
 def future(patient: Patient, before: Mapping[str, Finding]) -> Outcome:
