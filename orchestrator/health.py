@@ -92,7 +92,7 @@ def _counted(findings: Sequence[Finding]) -> str:
 
 
 def _refuse_sick(findings: Sequence[Finding], command: Sequence[str]) -> None:
-    again = f"See {shlex.join(('python', *command))}; doctor=off"
+    again = f"See {shlex.join((sys.executable, *command))}; doctor=off"
     faults = [f"{f['check']}: {f['figure']} (look at: {f['look_at']})" for f in findings if f["verdict"] == "fail"]
     if faults:
         raise SickEnvironment(f"the environment is sick: {'; '.join(faults)}. {again} trains on it all the same")

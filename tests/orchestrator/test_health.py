@@ -33,7 +33,7 @@ def patient_of(command):
 
 def again(error):
     """The command that a line names."""
-    return tuple(shlex.split(re.search(r"See python (-m navtask\.doctor .*?);", error)[1]))
+    return tuple(shlex.split(re.search(r"See \S+ (-m navtask\.doctor .*?);", error)[1]))
 
 
 def stress(patient):
