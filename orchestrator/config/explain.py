@@ -21,6 +21,7 @@ from orchestrator.config.schema import Config
 from orchestrator.config.typed import entries, kind_at, typed
 from orchestrator.errors import UserError, nearest
 from orchestrator.record.fields import flatten
+from orchestrator.record.redact import holds_credentials
 
 
 def composition_error(error: BaseException, overrides: Sequence[str]) -> str:
@@ -31,6 +32,11 @@ def composition_error(error: BaseException, overrides: Sequence[str]) -> str:
     if isinstance(error, OverrideParseException):
         lines = (line for line in error.message.splitlines() if not line.startswith(("Error parsing", "See http")))
         detail = next(lines, "")
+        key, _, value = error.override.partition("=")
+        if holds_credentials(value):
+            return (
+                f"{key}=... (not shown, since it may hold a password): quotes and spaces are written as %27, %22, %20"
+            )
         return f"{error.override}: not an override; expected key=value, in Hydra's grammar ({detail})"
     if isinstance(error, MissingConfigException):
         return _missing_choice(error, overrides)

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from orchestrator.errors import UserError, nearest
-from orchestrator.record.redact import redact
+from orchestrator.record.redact import holds_credentials, redact
 
 # scheme -> the module that SQLAlchemy takes when the URI names none
 _DATABASES = {"sqlite": "sqlite3", "postgresql": "psycopg2", "mysql": "MySQLdb", "mssql": "pyodbc"}
@@ -29,8 +29,12 @@ _EXAMPLES = "http://host:5000, sqlite:///mlruns/mlflow.db or postgresql://host/n
 
 
 def check_uri(uri: str, key: str = "tracking.uri") -> None:
-    """Raise UserError unless `uri` is one that MLflow can record to. Opens nothing; credentials are not shown."""
-    shown = f"{key}={redact(uri)}"
+    """Raise UserError unless `uri` is one that MLflow can record to. Opens nothing; credentials are not shown.
+
+    A server's are refused, for they can come from the environment; a database has no other place for them.
+    """
+    secret = holds_credentials(uri)  # where they stand is known only of a URI that is written rightly
+    shown = f"{key} (not shown, since it may hold a password)" if secret else f"{key}={uri}"
     scheme, colon, rest = uri.partition(":")
     if not colon or not rest.startswith("//") or scheme == "file":
         if not uri or not colon or scheme == "file" or len(scheme) == 1:
@@ -43,13 +47,19 @@ def check_uri(uri: str, key: str = "tracking.uri") -> None:
     if dialect == "sqlite":
         _check_sqlite_path(shown, uri)
         return
+    if dialect in _SERVERS and secret:
+        raise UserError(
+            f"{shown}: expected no credentials; put user and password into MLFLOW_TRACKING_USERNAME and "
+            f"MLFLOW_TRACKING_PASSWORD, or a token into MLFLOW_TRACKING_TOKEN"
+        )
     try:
         parts = urlsplit(uri)
         host, _ = parts.hostname, parts.port
     except ValueError:
         host = None
-    if not host or re.search(r"\s", uri):
-        raise UserError(f"{shown}: expected a host and at most a port after {scheme}://")
+    if not host or re.search(r"""[\s'"]""", uri):
+        quoted = "; what else a password holds is written as %20, %27, %2F, ..." if secret else ""
+        raise UserError(f"{shown}: expected a host and at most a port after {scheme}://{quoted}")
     if dialect in _DATABASES:
         module = driver or _DATABASES[dialect]
         if importlib.util.find_spec(module) is None:

@@ -56,6 +56,7 @@ MISTAKES = {
     "within what is null": (["task.rooms.automaton.cell=0.2"], ["task.rooms.automaton is null"]),
     "not an MLflow URI": (["tracking.uri=nonsense"], ["tracking.uri=nonsense"]),
     "not an MLflow URI either": (["tracking.uri=htp://host"], ["tracking.uri=htp://host"]),
+    "a password with a quote": (["tracking.uri=http://ann:it's@host"], ["tracking.uri=... (not shown", "%27"]),
     "launcher that doesn't exist": (["launcher.class_name=a:B"], ["launcher.class_name=a:B: there is no module a"]),
     "a reward for novelty that isn't there": (
         ["algorithm.rnd.weight=1"],

@@ -69,7 +69,8 @@ def test_a_strangers_config_runs_nothing(config: Config, tmp_path: Path) -> None
 
 
 def test_no_password_is_written(tmp_path: Path) -> None:
-    config = harness.configure(tmp_path, "tracking.uri=postgresql://me:secret@host/db")
+    config = harness.configure(tmp_path)
+    config = replace(config, tracking=replace(config.tracking, uri="postgresql://me:it's a/secret@host/db"))
     spec.write(trial_spec(config, tmp_path / "trial"))
     assert all(b"secret" not in f.read_bytes() for f in (tmp_path / "trial").iterdir())
 

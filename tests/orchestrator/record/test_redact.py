@@ -1,6 +1,6 @@
 import pytest
 
-from orchestrator.record.redact import redact, redact_tree
+from orchestrator.record.redact import holds_credentials, redact, redact_tree
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,56 @@ from orchestrator.record.redact import redact, redact_tree
 def test_credentials_in_uris(text, clean):
     assert redact(text) == clean
     assert redact(clean) == clean
+
+
+SECRET = "hunter2"
+URIS = [
+    f"http://ann:{SECRET}@host:5000",
+    f"http://ann:it's{SECRET}@host",
+    f'http://ann:"{SECRET}"@host',
+    f"http://:{SECRET}/x@host",
+    f"http://ann:a {SECRET}@host",
+    f"http://ann:a/{SECRET}@host/path",
+    f"http://ann:12/{SECRET}@host",
+    f"http://ann:a@{SECRET}@host",
+    f"https://{SECRET}@host",
+    f"postgresql://ann:{SECRET}?x#y@host/db",
+    f"postgresql://host/db?sslpassword={SECRET}&sslmode=on",
+    f"http://host?api-key={SECRET}",
+    f"http://host?client_secret={SECRET}'x",
+    f"//ann:{SECRET}@host",
+    f"http:/ann:{SECRET}@host",
+    f"http//ann:{SECRET}@host",
+]
+
+
+@pytest.mark.parametrize("uri", URIS)
+def test_however_a_uri_is_written_its_secret_is_masked(uri):
+    texts = (
+        uri,
+        f"error: tracking.uri={uri}: no",
+        f"can't reach '{uri}' (see http://docs), ann@home",
+        f'{{"u": "{uri}"}}',
+    )
+    for text in texts:
+        assert SECRET not in redact(text)
+    assert "host" in redact(uri)
+    assert SECRET not in str(redact_tree({"tracking": {"uri": uri}}))
+    assert holds_credentials(uri)
+
+
+def test_a_value_that_is_a_uri_is_masked_up_to_its_host():
+    assert redact_tree(f"http://us'er 1:{SECRET} x@host") == "http://***@host"
+    assert redact_tree("http://host:5000") == "http://host:5000"
+
+
+@pytest.mark.parametrize(
+    "text", ["http://host:5000 knows no ann@home", "http://host:5000", "sqlite:////a/b@c.db", "# //x"]
+)
+def test_what_holds_no_secret_stays(text):
+    assert redact(text) == text
+    assert redact_tree("sqlite:////a/b@c.db") == "sqlite:////a/b@c.db"
+    assert not holds_credentials("sqlite:////a/b@c.db")
 
 
 def test_secrets_of_the_environment(monkeypatch):

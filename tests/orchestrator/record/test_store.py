@@ -12,7 +12,6 @@ from orchestrator.record.store import check_uri, resolve_uri
     [
         "http://127.0.0.1:5000",
         "https://mlflow.example.org/base",
-        "http://ann:pw@host:5000",
         "sqlite:///mlruns/mlflow.db",
         "sqlite:////tmp/x/mlflow.db",
     ],
@@ -55,11 +54,26 @@ def test_what_it_does_not(uri, expected):
 
 
 @pytest.mark.parametrize(
-    "uri", ["htp://ann:hunter2@host", "http://ann:hunter2@host:port", "mysql+no://ann:hunter2@h/d"]
+    ("uri", "expected"),
+    [
+        ("http://ann:hunter2@host:5000", "MLFLOW_TRACKING_USERNAME"),
+        ("https://hunter2@host", "MLFLOW_TRACKING_TOKEN"),
+        ("http://host/?api-key=hunter2", "MLFLOW_TRACKING_TOKEN"),
+        ("http://ann:hunter2@host:port", "MLFLOW_TRACKING_PASSWORD"),
+        ("htp://ann:hunter2@host", "did you mean 'http'?"),
+        ("http:/ann:hunter2@host", "such as http://host:5000"),
+        ("ann:hunter2@host", "such as http://host:5000"),
+        ("//ann:hunter2@host", "expected"),
+        ("postgresql://ann:'hunter2@host/ml", "%27"),
+        ("postgresql://ann:a hunter2@host/ml", "%20"),
+        ("postgresql://ann:a/hunter2@host/ml", "%2F"),
+        ("mysql+no://ann:hunter2@h/d", "needs the Python package no"),
+    ],
 )
-def test_a_refusal_shows_no_credentials(uri):
+def test_a_refusal_shows_no_credentials(uri, expected):
     with pytest.raises(UserError) as error:
         check_uri(uri)
+    assert expected in str(error.value)
     assert "hunter2" not in str(error.value)
 
 
