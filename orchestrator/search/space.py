@@ -3,8 +3,7 @@
 Values are set on the config at paths that exist, never pasted into an override string.
 """
 
-import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +12,7 @@ import optuna
 from orchestrator.config import Config, from_plain, to_plain, validate
 from orchestrator.errors import UserError, nearest
 from orchestrator.record.fields import flatten
+from orchestrator.search.conditional import Conditional
 from orchestrator.search.grammar import Dimension, parse
 
 NOT_SEARCHED = {
@@ -35,22 +35,27 @@ NOT_SEARCHED = {
 }
 """Parts of the config that a search cannot move, with the reason."""
 
-SpaceFunction = Callable[[optuna.Trial, dict[str, Any]], Mapping[str, Any]]
-
 
 @dataclass(frozen=True)
 class Space:
     """All searched values together."""
 
     dimensions: tuple[Dimension, ...]
-    function: SpaceFunction | None = None
-    """The conditional part: sees the trial and what was drawn so far, returns further {config path: value}."""
+    function: Conditional | None = None
+    """The conditional part."""
 
     def suggest(self, trial: optuna.Trial, whole: bool = True) -> dict[str, Any]:
-        """Draw a point: config path -> value; without the conditional part unless ``whole``."""
+        """Draw a point: config path -> value; without the conditional part unless ``whole``.
+
+        Raises UserError where that part sets what may not be searched, or does otherwise than it should."""
         values = {d.path: d.decode(trial._suggest(d.name, d.distribution)) for d in self.dimensions}
         if whole and self.function is not None:
-            values.update(self.function(trial, dict(values)))
+            further = self.function(trial, values)
+            for path in further:
+                why = _why_not(path)
+                if why is not None:
+                    raise UserError(f"{self.function.key} sets {path}, which cannot be searched: {why}")
+            values.update(further)
         return values
 
     def encode(self, point: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,28 +92,22 @@ def build(config: Config) -> Space:
         if why is not None:
             raise UserError(f"sweep.params.{path}: cannot be searched: {why}")
         dimensions.append(parse(path, text))
-    space = Space(tuple(dimensions), _load_function(sweep.space) if sweep.space else None)
+    space = Space(tuple(dimensions), Conditional(sweep.space) if sweep.space else None)
     if not space.dimensions and space.function is None:
         raise UserError("sweep.params={}: expected at least one config path with its values")
     _probe(config, space)
+    if space.function is not None:
+        _probe_function(config, space, space.function)
     for index, point in enumerate(sweep.enqueue):
         _check_point(config, space, point, f"sweep.enqueue[{index}]")
     return space
 
 
 def _why_not(path: str) -> str | None:
-    return next((why for root, why in NOT_SEARCHED.items() if path == root or path.startswith(root + ".")), None)
-
-
-def _load_function(name: str) -> SpaceFunction:
-    module, _, attribute = name.rpartition(".")
-    try:
-        function = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"sweep.space={name}: expected pkg.mod.function(trial, params) ({error})") from error
-    if not callable(function):
-        raise UserError(f"sweep.space={name}: expected pkg.mod.function(trial, params)")
-    return function
+    """Why a search cannot move what stands at a path, or all that stands below it."""
+    within = (why for root, why in NOT_SEARCHED.items() if f"{path}.".startswith(f"{root}."))
+    around = (f"{root} is part of it: {why}" for root, why in NOT_SEARCHED.items() if root.startswith(f"{path}."))
+    return next(within, None) or next(around, None)
 
 
 def _probe(config: Config, space: Space) -> None:
@@ -123,6 +122,18 @@ def _probe(config: Config, space: Space) -> None:
                     hint = "; use int(interval(…)) for whole numbers" if "whole number" in str(error) else ""
                     raise UserError(f"sweep.params.{d.path}={d.text} allows {error}{hint}") from error
             raise UserError(f"sweep.params allows what cannot be run: {error}") from error
+
+
+def _probe_function(config: Config, space: Space, function: Conditional) -> None:
+    """Call it once, on a trial of no study, for its mistakes to be told before anything starts."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(config.seed))
+    values = space.suggest(study.ask())
+    try:
+        apply(config, values)
+    except UserError as error:
+        if not str(error).startswith(tuple(d.path for d in space.dimensions)):
+            raise UserError(f"{function.key} allows {error}") from error
 
 
 def _check_point(config: Config, space: Space, point: Mapping[str, Any], key: str) -> None:
@@ -144,7 +155,8 @@ def apply(config: Config, values: Mapping[str, Any]) -> Config:
         for parent in parents:
             node = node[parent] if isinstance(node.get(parent), dict) else {}
         if name not in node:
-            raise UserError(f"{path}: the config has no such value")
+            known = [leaf for leaf, _ in flatten(to_plain(config)) if _why_not(leaf) is None]
+            raise UserError(f"{path}: the config has no such value{nearest(path, known)}")
         node[name] = value
     changed = from_plain(plain)
     validate(changed)

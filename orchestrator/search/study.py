@@ -112,14 +112,14 @@ class Study:
         those that break no constraint."""
         return sorted(trial.number for trial in self._study.best_trials)
 
-    def ask(self) -> tuple[int, dict[str, Any]]:
-        """A new trial: number, and {config path: value}."""
-        # The trial's row comes first, drawn by nobody: its number seeds the sampler that completes it.
-        number = self._study.ask().number
-        return number, self.complete(number)
+    def ask(self) -> int:
+        """The number of a new trial, which ``complete`` draws: its number seeds the sampler."""
+        return self._study.ask().number
 
     def complete(self, number: int) -> dict[str, Any]:
-        """What a running trial was asked to be; drawn now, where a kill came before it was."""
+        """What a running trial is to be, {config path: value}: drawn now, unless it was before a kill.
+
+        Raises UserError where the conditional part of the space does what it may not; the trial can be told then."""
         frozen = self._study.get_trials(deepcopy=False)[number]
         self._reported[number] = set(frozen.intermediate_values)
         self._live[number] = optuna.trial.Trial(self._study, frozen._trial_id)

@@ -138,7 +138,7 @@ class Sweep(Search):
         trials = []
         for told in self._study.trials():
             if told.state == "running":
-                trial = self._begin(told.number, self._study.complete(told.number))
+                trial = self._begin(told.number)
                 if trial is not None:
                     trials.append(trial)
         for number in self._to_confirm():
@@ -149,7 +149,7 @@ class Sweep(Search):
     def next(self) -> Trial | None:
         """See Search."""
         while len(self._study.trials()) < self.total:
-            trial = self._begin(*self._study.ask())
+            trial = self._begin(self._study.ask())
             if trial is not None:
                 return trial
         for number in self._to_confirm():
@@ -163,9 +163,11 @@ class Sweep(Search):
             return 0
         return len(self._to_confirm()) if self._is_searched() else 1 + self._top_k
 
-    def _begin(self, number: int, values: Mapping[str, Any]) -> Trial | None:
-        """The trial with its trainings' folders; None where these values make no config, which fails the trial."""
+    def _begin(self, number: int) -> Trial | None:
+        """The trial with its trainings' folders; None where what is drawn makes no config, which fails the trial."""
+        values: Mapping[str, Any] = {}
         try:
+            values = self._study.complete(number)
             config = apply(self._config, values)
         except UserError as error:
             ended = Ended(Trial(number, ()), "failed", None, f"cannot be run: {error}", params=values)

@@ -130,11 +130,18 @@ def test_a_sweep_of_nothing_but_failures_has_failed(tmp_path: Path) -> None:
     assert harness.states(tmp_path / "study") == "FF"
 
 
-def test_draws_that_make_no_config_fail_their_trial_alone(tmp_path: Path) -> None:
-    driver = harness.sweep(tmp_path, "sweep.n_trials=4", "sweep.space=fake_space.impossible_for_trial_two")
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("impossible_for_trial_two", "cannot be run: algorithm.gamma=7"),
+        ("an_easier_goal_for_trial_two", "sets task.goal_radius, which cannot be searched"),
+    ],
+)
+def test_draws_that_make_no_config_fail_their_trial_alone(tmp_path: Path, function: str, reason: str) -> None:
+    driver = harness.sweep(tmp_path, "sweep.n_trials=4", f"sweep.space=fake_space.{function}")
     assert driver.run() == 0
     assert harness.states(tmp_path / "study") == "CCFC"
-    assert "cannot be run: algorithm.gamma=7" in harness.study_trials(tmp_path / "study")[2].user_attrs["reason"]
+    assert reason in harness.study_trials(tmp_path / "study")[2].user_attrs["reason"]
 
 
 def test_more_trials_may_be_asked_of_a_study(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """Search spaces over the config."""
 
+from pathlib import Path
+
+import fake_space
 import harness
 import optuna
 import pytest
@@ -69,3 +72,27 @@ def test_suggest_returns_config_values(config: Config) -> None:
         assert 0.95 <= values["algorithm.gamma"] <= 0.998
         assert values["policy.hidden_dims"] in ([64, 64], [128, 128], [256, 256])
         apply(config, values)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("fake_space.an_easier_goal", "sets task.goal_radius, which cannot be searched: it changes what trials are"),
+        ("fake_space.a_whole_part", "sets task, which cannot be searched: task.goal_radius is part of it"),
+        ("fake_space.a_list", "returned [algorithm.gamma]: expected {config path: value}"),
+        ("fake_space.a_tensor", "sets algorithm.gamma to a numpy.float32: expected a number"),
+        ("fake_space.a_typo", "allows algorithm.gama: the config has no such value; did you mean 'algorithm.gamma'?"),
+        ("fake_space.too_much", "allows algorithm.gamma=7."),
+        ("fake_space.broken", f"raised ValueError: boom ({Path(fake_space.__file__)}:"),
+        ("fake_space.nothing", "expected pkg.mod.function(trial, params) (AttributeError: "),
+        ("os.system", "expected pkg.mod.function(trial, params) (TypeError: "),
+        ("os.sep", "expected pkg.mod.function(trial, params) (TypeError: "),
+        ("function", "expected pkg.mod.function(trial, params) (ValueError: "),
+    ],
+)
+def test_a_function_that_does_what_it_may_not_is_refused_before_anything_starts(tmp_path, name: str, told: str) -> None:
+    with pytest.raises(UserError) as refused:
+        build(harness.configure(tmp_path, *harness.SWEEP, f"sweep.space={name}"))
+    assert str(refused.value).startswith(f"sweep.space={name}")
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
