@@ -23,6 +23,9 @@ from typing import Any
 
 from orchestrator.files import Damaged
 
+_STEPS, _TIMES = range(2**63), (0.0, 1e12)
+"""What a step and a time may be: MLflow's database has 64 bits for a step, and for milliseconds."""
+
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -189,10 +192,12 @@ def decode(line: bytes) -> Record | None:
     try:
         body: Any = json.loads(line)
         step, time, metrics = body["step"], float(body["time"]), body["metrics"]
-        if type(step) is not int or not isinstance(metrics, Mapping):
+        if type(step) is not int or step not in _STEPS or not _TIMES[0] <= time < _TIMES[1]:
+            return None
+        if not isinstance(metrics, Mapping):
             return None
         values = {name: _NON_FINITE[v] if isinstance(v, str) else float(v) for name, v in metrics.items()}
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):  # Overflow: a number of 400 digits
         return None
     return Record(step, time, values)
 

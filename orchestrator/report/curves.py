@@ -19,6 +19,9 @@ from orchestrator.record.fields import flatten
 from orchestrator.search.base import read_result
 from orchestrator.sources import check_one_training, training_folder
 
+_LARGEST = float(np.finfo(np.float32).max)
+"""Trainings count in 32 bits: what is larger is no number of theirs, and its square would not be finite."""
+
 EVENT_FILES = "events.out.tfevents.*"
 
 
@@ -76,20 +79,33 @@ class RunCurves:
         """The iteration that ``share`` of the training has gone by; 0 is the first and 1 the last."""
         return self.first + share * (self.last - self.first)
 
-    def curve(self, name: str, least: int = 1) -> Curve:
-        """A metric's curve. Raises Missing when it has fewer than ``least`` points."""
+    def curve(self, name: str, least: int = 1, since: float = -math.inf, until: float = math.inf) -> Curve:
+        """A metric's curve between two iterations. Raises Missing when it has fewer than ``least`` points there."""
         curve = self.curves.get(name)
         if curve is None:
             raise Missing(f"{name} was not logged")
-        if len(curve) < least:
-            raise Missing(f"{name} has {len(curve)} points, too few")
-        return curve
+        within = curve.between(since, until)
+        if len(within) < least:
+            where = (
+                ""
+                if len(within) == len(curve)
+                else f" in iterations {max(since, self.first):.0f} to {min(until, self.last):.0f}"
+            )
+            raise Missing(f"{name} has {len(within)} points{where}, too few")
+        return within
 
     def setting(self, path: str) -> Any:
         """A value of the config. Raises Missing when it is not known."""
         if path not in self.settings:
             raise Missing(f"{path} is not known")
         return self.settings[path]
+
+    def positive(self, path: str) -> float:
+        """A number of the config that is above 0. Raises Missing when it is not known, or is none."""
+        value = self.setting(path)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LARGEST:
+            raise Missing(f"{path} is {value}")
+        return float(value)
 
 
 def gather(
@@ -104,7 +120,7 @@ def gather(
     for name, column in columns.items():
         steps = np.array(sorted(column))
         values = np.array([column[step] for step in steps], dtype=float)
-        finite = np.isfinite(values)
+        finite = np.abs(values) <= _LARGEST
         if not finite.all():
             first_broken[name] = int(steps[~finite][0])
         if finite.any():

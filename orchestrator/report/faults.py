@@ -199,13 +199,19 @@ EXPLODED = 2.0
 def _std_explosion(run: RunCurves) -> Iterator[Verdict]:
     std = run.curve("Policy/mean_std", SHORTEST)
     start, end = (
-        float(np.median(std.between(a, b).values)) for a, b in ((run.first, run.part(0.1)), (run.part(0.9), run.last))
+        float(np.median(run.curve("Policy/mean_std", 1, a, b).values))
+        for a, b in ((run.first, run.part(0.1)), (run.part(0.9), run.last))
     )
+    if start < _TINY:
+        raise Missing(f"Policy/mean_std is {start:g} at first")
     if end > EXPLODED * start and trend(std.between(run.part(2 / 3))).rises:
         seen = f"the actions' standard deviation grew from {start:.2g} to {end:.2g} and still grows"
         advice = "Take a smaller entropy_coef"
         yield Verdict("std_explosion", "warning", end / start, (run.first, run.last), seen, advice)
 
+
+_TINY = float(np.finfo(np.float32).tiny)
+"""A standard deviation that small is none, and nothing can be a share of it."""
 
 GROWN = 0.1
 """Growth of the standard deviation over the second half, as a share; healthy ones shrink there."""
@@ -219,9 +225,11 @@ def _entropy_only(run: RunCurves) -> Iterator[Verdict]:
     if run.settings.get("algorithm.entropy_coef") == 0:
         return  # there is no bonus that could rule
     half = run.part(0.5)
-    std, success = run.curve("Policy/mean_std").between(half), _success(run, since=half)
-    growth = trend(std)
-    share = growth.change / float(std.values.mean())
+    std, success = run.curve("Policy/mean_std", 1, half), _success(run, since=half)
+    growth, mean = trend(std), float(std.values.mean())
+    if mean < _TINY:
+        raise Missing(f"Policy/mean_std is {mean:g} on average")
+    share = growth.change / mean
     if share > GROWN and growth.rises and trend(success).change < STILL and _standing(run) < SOLVED:
         seen = f"the actions' standard deviation grows by {share:.0%} while success stands at {_standing(run):.2f}"
         advice = "The entropy bonus rules: take a smaller entropy_coef, or a reward that is worth more"
@@ -249,8 +257,10 @@ def _saturation(run: RunCurves) -> Iterator[Verdict]:
         return
     worst = max(glued.values())
     axes = ", ".join(f"{share:.0%} on {axis}" for axis, share in glued.items())
-    std = run.curves.get("Policy/mean_std")
-    noisy = std is not None and float(np.mean(std.between(late).values)) >= NOISE_ALONE
+    try:
+        noisy = float(run.curve("Policy/mean_std", 1, late).values.mean()) >= NOISE_ALONE
+    except Missing:
+        noisy = False
     try:
         fine = _standing(run) >= REACHED and not noisy
     except Missing:
@@ -274,10 +284,12 @@ def _reward_hacking(run: RunCurves) -> Iterator[Verdict]:
     for since, most in ((begin, STILL), (half, -STILL)):
         earned = run.curve("Train/mean_reward", 3).between(since)
         success = run.curve("Eval/success_rate", 3).between(since)
+        if len(earned) < 3 or len(success) < 3:
+            continue
         income, goals = trend(earned), trend(success)
         # Held against its own noise as well: a return that wobbles about has not risen.
         rises = income.rises and income.change > 1.5 * float(earned.values.std())
-        if len(success) >= 3 and rises and goals.change < most and _standing(run) < SOLVED:
+        if rises and goals.change < most and _standing(run) < SOLVED:
             paid = _grown_most(run, since)
             seen = (
                 f"the return rises by {income.change:.3g} while the held-out success rate changes by "
@@ -321,7 +333,7 @@ UNEXPLAINED = 0.25
 
 @check("value_failure")
 def _value_failure(run: RunCurves) -> Iterator[Verdict]:
-    late = run.curve("PPO/explained_variance").between(run.part(0.2))
+    late = run.curve("PPO/explained_variance", 1, run.part(0.2))
     worse = late.values < 0
     share = float(worse.mean())
     if share > UNEXPLAINED:
@@ -400,6 +412,8 @@ rollouts: so it should be there, and is not worth saying."""
 @check("slow_env", "slow_learner")
 def _slow(run: RunCurves) -> Iterator[Verdict]:
     collection, learning = (float(run.curve(f"Perf/{phase}_time").values.sum()) for phase in ("collection", "learning"))
+    if min(collection, learning) < 0 or collection + learning == 0:
+        raise Missing(f"Perf/collection_time and Perf/learning_time add up to {collection:g} and {learning:g} s")
     share = collection / (collection + learning)
     each = f"{collection:.1f} s of rollouts, {learning:.1f} s of learning"
     span = (run.first, run.last)
@@ -415,12 +429,15 @@ def _slow(run: RunCurves) -> Iterator[Verdict]:
 # -- what several of them need ----------------------------------------------------------------------------------------
 
 
-def _success(run: RunCurves, since: float = 0.0) -> Curve:
-    """Success on the frozen rooms since then; where evaluations are too few, that of the training's own episodes."""
+def _success(run: RunCurves, since: float = -math.inf) -> Curve:
+    """Success on the frozen rooms since then; where evaluations are too few, that of the training's own episodes.
+
+    It has at least three points; raises Missing where there are fewer.
+    """
     held_out = run.curves.get("Eval/success_rate")
     if held_out is not None and len(held_out.between(since)) >= 3:
         return held_out.between(since)
-    return run.curve("Episode_Termination/success", 3).between(since)
+    return run.curve("Episode_Termination/success", 3, since)
 
 
 def _standing(run: RunCurves) -> float:
@@ -428,12 +445,17 @@ def _standing(run: RunCurves) -> float:
     curve = run.curves.get("Eval/success_rate")
     if curve is not None:
         return float(curve.values[-3:].mean())
-    return float(_success(run).between(run.part(0.9)).values.mean())
+    return float(run.curve("Episode_Termination/success", 1, run.part(0.9)).values.mean())
 
 
 def _iterations_per_episode(run: RunCurves) -> float:
-    seconds = float(run.setting("task.episode_length"))
-    return seconds / float(run.setting("task.control_dt")) / float(run.setting("algorithm.num_steps_per_env"))
+    """Raises Missing where the config doesn't say it."""
+    paths = ("task.episode_length", "task.control_dt", "algorithm.num_steps_per_env")
+    length, step, steps = (run.positive(path) for path in paths)
+    iterations = length / step / steps
+    if not math.isfinite(iterations):
+        raise Missing(f"{paths[0]} is {length:g}, {paths[1]} {step:g}")
+    return iterations
 
 
 def _settled(run: RunCurves) -> float:

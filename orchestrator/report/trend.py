@@ -36,6 +36,8 @@ def trend(curve: Curve) -> Trend:
         return Trend(0.0, math.inf)
     x = curve.steps - curve.steps.mean()
     y = curve.values - curve.values.mean()
+    if not x @ x > 0:  # iterations so large that they can't be told apart
+        return Trend(0.0, math.inf)
     slope = (x @ y) / (x @ x)
     residuals = y - slope * x
     error = math.sqrt(residuals @ residuals / (len(x) - 2) / (x @ x))

@@ -255,3 +255,18 @@ def test_appending_is_cheap(path):
         log.append(Record(step, 1.0, metrics))
     log.close()
     assert (time.process_time() - start) / 200 < 0.5e-3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f'{{"step": 1, "time": 1, "metrics": {{"a": {"9" * 400}}}}}',
+        f'{{"step": 1, "time": {"9" * 400}, "metrics": {{}}}}',
+        f'{{"step": {"9" * 400}, "time": 1, "metrics": {{}}}}',
+        '{"step": -1, "time": 1, "metrics": {}}',
+        '{"step": 1, "time": NaN, "metrics": {}}',
+        '{"step": 1, "time": 1e300, "metrics": {}}',
+    ],
+)
+def test_numbers_that_nothing_can_hold_are_no_record(body):
+    assert wal.decode(body.encode()) is None

@@ -1,6 +1,9 @@
 """Every verdict on a curve made to show it, and on healthy ones."""
 
 import json
+import math
+import random
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -314,3 +317,29 @@ def test_a_summary_counts_over_trainings() -> None:
     ]  # nor is the plateau of another training counted once more as harmless
     assert summarise([{"timid": "warning, …"}]) == ["curves, to look into: timid (diagnosis.md in each folder)"]
     assert summarise([{}, {}]) == []
+
+
+ODD = (math.nan, math.inf, -math.inf, 0.0, -0.0, -1.0, 1.0, 1e308, -1e38, 1e-308)
+SETTINGS_GONE_WRONG = {
+    "task.episode_length": (10.0, "abc", None, math.inf, 0, [1], True, 1e-308),
+    "task.control_dt": (0.1, 0, None, math.nan, 1e-308),
+    "algorithm.num_steps_per_env": (32, 0, None, -1, "32", 10**400),
+    "algorithm.schedule": ("fixed", None),
+}
+
+
+def test_no_curves_are_too_odd_to_be_looked_at() -> None:
+    """Few points and many, far apart, constant, not finite, of negative iterations; and whatever the config says."""
+    draw, names = random.Random(0), list(healthy(0))
+    for _ in range(300):
+        length, first = draw.choice((1, 2, 20, 40)), draw.choice((0, 1, -100, 2**62))
+        points = []
+        for name in names:
+            kept, values = draw.choice((0.0, 0.1, 1.0, 1.0)), draw.sample(ODD, draw.choice((1, 2, 5)))
+            at = [first + i for i in range(length) if draw.random() < kept]
+            points += [(name, step, draw.choice((draw.random(), draw.choice(values)))) for step in at]
+        settings = {path: draw.choice(values) for path, values in SETTINGS_GONE_WRONG.items()}
+        with warnings.catch_warnings(action="error"):
+            diagnosis = diagnose(gather(points, settings))
+        assert as_markdown(diagnosis)
+        assert all(math.isfinite(verdict.figure) for verdict in diagnosis.verdicts)
