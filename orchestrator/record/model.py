@@ -32,7 +32,7 @@ def save(policy: Path, into: Path) -> None:
             str(into),
             python_model=str(_SERVED),
             code_paths=[navtask.numpy_policy.__file__],
-            artifacts={"policy": str(policy)},
+            artifacts={"policy": policy.absolute().as_uri()},  # of a path MLflow would make one without quoting it
             signature=ModelSignature(
                 inputs=Schema([TensorSpec(number, (-1, loaded.width), "obs")]),
                 outputs=Schema([TensorSpec(number, (-1, loaded.num_actions), "actions")]),

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import sqlalchemy
 from optuna.pruners import WilcoxonPruner
 from optuna.samplers import BaseSampler, PartialFixedSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
@@ -73,7 +74,7 @@ class Study:
         """Open the study, or create it. ``points[i]`` is what trial i must be: the baseline first."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._sweep, self._space, self._judge, self._seed, self._points = sweep, space, judge, seed, points
-        storage = optuna.storages.get_storage(f"sqlite:///{database}")  # with one cache for all that follows
+        storage = optuna.storages.get_storage(_url(database))  # with one cache for all that follows
         optuna.create_study(
             study_name=sweep.name,
             storage=storage,
@@ -220,7 +221,7 @@ def _as_worst(trial: FrozenTrial, worst: Sequence[float]) -> FrozenTrial:
 
 def best_points(database: Path, name: str, space: Space, top: int) -> list[dict[str, Any]]:
     """The best points of an earlier study that lie inside this space, best first."""
-    study = optuna.load_study(study_name=name, storage=optuna.storages.RDBStorage(f"sqlite:///{database}"))
+    study = optuna.load_study(study_name=name, storage=optuna.storages.RDBStorage(_url(database)))
     if len(study.directions) > 1:
         raise UserError(f"sweep.warm_start={name}: has several objectives, so its best points can't be told")
     finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
@@ -234,6 +235,11 @@ def best_points(database: Path, name: str, space: Space, top: int) -> list[dict[
         if len(point) == len(by_path) and point not in points:
             points.append(point)
     return points[:top]
+
+
+def _url(database: Path) -> str:
+    """Of an SQLite file, whatever characters its path has."""
+    return sqlalchemy.URL.create("sqlite", database=str(database)).render_as_string()
 
 
 def _fixed(drawn: dict[str, Any], sampler: BaseSampler) -> BaseSampler:

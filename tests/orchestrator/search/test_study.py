@@ -152,13 +152,16 @@ def test_any_sampler_of_optuna(tmp_path: Path, name: str) -> None:
 
 
 def test_best_points_of_an_earlier_study(tmp_path: Path, config: Config) -> None:
-    study = open_study(tmp_path, config)
+    folder = tmp_path / "o?x=1#y%41 z é'"  # what means something in a URI, too
+    folder.mkdir()
+    study = open_study(folder, config)
     asked = []
     for value in (0.3, 0.9, 0.6):
         number, values = ask(study)
         study.tell(number, "finished", score(value))
         asked.append(values)
-    found = best_points(tmp_path / "study.db", "study", build(config), 2)
+    assert [file.name for file in folder.iterdir()] == ["study.db"]
+    found = best_points(folder / "study.db", "study", build(config), 2)
     assert found == [asked[1], asked[2]]
 
 
