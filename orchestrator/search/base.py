@@ -136,7 +136,7 @@ class Search(ABC):
 
     @abstractmethod
     def tell(self, ended: Ended) -> None:
-        """Note how a trial ended. Telling twice is once."""
+        """Note how a trial ended. Telling twice is once. Raises UserError where it can't be compared with others."""
 
     def conclude(self) -> Findings:
         """When ``next`` has no more and all have ended: what came of it. May be asked again, and says the same."""
@@ -205,9 +205,14 @@ def read_result(folder: Path) -> Mapping[str, Any] | None:
 
 def evaluation_set(run: TrialSpec) -> str | None:
     """The hash of the frozen rooms that a training was judged on; None where it wasn't yet."""
+    return set_hash(run.folder, run.config.evaluation.set)
+
+
+def set_hash(folder: Path, name: str) -> str | None:
+    """The same of a training's folder, for the frozen set of this name."""
     try:
-        evaluations = files.read_mapping(run.folder / EVALUATIONS, json.loads, "JSON")
-        hashed = evaluations["sets"][run.config.evaluation.set]["set_hash"]
+        evaluations = files.read_mapping(folder / EVALUATIONS, json.loads, "JSON")
+        hashed = evaluations["sets"][name]["set_hash"]
     except (OSError, Damaged, KeyError, TypeError):
         return None
     return str(hashed)

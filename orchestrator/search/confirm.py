@@ -129,6 +129,10 @@ def _compare(
     for ended, who in ((baseline, "the baseline"), (candidate, "it")):
         if ended.state != "finished":
             return replace(told, reason=f"{who} could not be trained: {ended.reason}")
+    sets = {evaluation_set(run) for ended in (baseline, candidate) for run in ended.trial.runs} - {None}
+    if len(sets) > 1:
+        told_sets = " and ".join(sorted(map(str, sets)))
+        return replace(told, verdict="not shown", reason=f"evaluated on sets of different rooms: {told_sets}")
     before, after = _tables(objective, judge.window, (baseline, candidate), careful)
     if np.isnan([compare.mean(before), compare.mean(after)]).any():
         return replace(told, verdict="not shown", reason=f"{objective.metric} is undefined with some seeds")

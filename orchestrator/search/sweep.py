@@ -3,7 +3,7 @@
 import shutil
 import sqlite3
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from orchestrator.search.base import (
     ended_by_runs,
     read_result,
     run_folders,
+    set_hash,
     trial_folder,
     trial_numbers,
 )
@@ -62,6 +63,8 @@ class Sweep(Search):
         self._handed_out: set[int] = set()
         """Numbers whose confirmation is under way, or over."""
         self._specs: dict[Path, TrialSpec] = {}
+        self._judged_in: tuple[str, Path] | None = None
+        """The hash of the frozen rooms, and a training that was evaluated in them."""
         self._lock: FolderLock | None = None
 
     def check(self) -> None:
@@ -78,6 +81,30 @@ class Sweep(Search):
                 f"study '{self.name}' was begun with another config: {'; '.join(differences)}. Take another sweep.name "
                 "or the old values to go on with it"
             )
+        self._check_rooms(
+            training
+            for under, seeds in ((self.folder, self._seeds), (self.folder / CONFIRM, self._fresh))
+            for number in sorted(trial_numbers(under))
+            for training in run_folders(trial_folder(under, number), seeds)
+        )
+
+    def _check_rooms(self, trainings: Iterable[Path]) -> None:
+        """Raise UserError where one was evaluated in other rooms than those before it, so that no comparison of them
+        means anything: what draws the rooms has changed."""
+        name = self._config.evaluation.set
+        for folder in trainings:
+            hashed = set_hash(folder, name)
+            if hashed is None:
+                continue
+            if self._judged_in is None:
+                self._judged_in = hashed, folder
+            elif hashed != self._judged_in[0]:
+                before, first = self._judged_in
+                raise UserError(
+                    f"study '{self.name}': {folder.relative_to(self.folder)} was evaluated on another set '{name}' "
+                    f"({hashed}) than {first.relative_to(self.folder)} ({before}): the code that draws its rooms has "
+                    "changed; take another sweep.name, or the old code"
+                )
 
     def open(self) -> None:
         """See Search."""
@@ -209,7 +236,10 @@ class Sweep(Search):
         return not trial.confirms and self._study.report(trial.number, step, value)
 
     def tell(self, ended: Ended) -> None:
-        """See Search. What was trained to confirm is told by the ``result.json`` of its trainings."""
+        """See Search. What was trained to confirm is told by the ``result.json`` of its trainings.
+
+        Raises UserError where it was evaluated in other rooms than the others."""
+        self._check_rooms(run.folder for run in ended.trial.runs)
         if not ended.trial.confirms:
             self._study.tell(ended.trial.number, ended.state, ended.score, ended.reason, ended.spread)
             self._keep_best()

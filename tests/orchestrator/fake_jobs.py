@@ -56,6 +56,9 @@ def train(folder: Path) -> int:
             return 128 + _stop[0]
     evaluations = [{"step": r.step} | r.metrics for r in wal.read(log) if "Eval/success_rate" in r.metrics]
     _write_rooms(folder, evaluations)
+    if "set" in behaviour:
+        sets = {config["evaluation"]["set"]: {"set_hash": behaviour["set"]}}
+        write_aside(folder / "eval.json", json.dumps({"sets": sets, "evaluations": evaluations}))
     if behaviour.get("policy"):
         keep_policy(folder)
     result = {"status": "finished", "reason": None, "iterations": iterations, "evaluations": evaluations}

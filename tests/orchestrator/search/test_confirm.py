@@ -148,3 +148,14 @@ def test_without_rooms_seeds_alone_are_compared(tmp_path: Path, config: Config) 
     (baseline.trial.runs[0].folder / "eval_rooms.npz").unlink()
     (comparison,) = judge_all(simulation.judge, seeds, baseline, [other], [], Careful()).comparisons
     assert (comparison.rooms, comparison.verdict) == (1, "better")
+
+
+def test_rooms_of_different_sets_are_never_paired(tmp_path: Path, config: Config) -> None:
+    simulation = Simulation(tmp_path, config, 5, 0.1)
+    baseline, candidate = (simulation.confirm(number, number * 2.0, [7, 8]) for number in (0, 1))
+    for ended, hashed in ((baseline, "aaa"), (candidate, "bbb")):
+        told = json.dumps({"sets": {config.evaluation.set: {"set_hash": hashed}}})
+        (ended.trial.runs[1].folder / "eval.json").write_text(told)
+    confirmed = judge_all(simulation.judge, [7, 8], baseline, [candidate], [], Careful())
+    assert confirmed.winner is None
+    assert confirmed.comparisons[0].reason == "evaluated on sets of different rooms: aaa and bbb"

@@ -9,6 +9,8 @@ from typing import Any
 import harness
 import pytest
 
+from orchestrator.errors import UserError
+
 
 def told(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "confirm.json").read_text()))
@@ -276,3 +278,14 @@ def test_where_no_trial_is_left_to_confirm_none_is_counted(tmp_path: Path) -> No
     assert driver.run() == 0
     assert driver.status.confirmations == 0
     assert driver.status.findings[0].startswith("nothing to confirm")
+
+
+def test_trials_that_drove_in_other_rooms_are_not_compared(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    harness.behave(folder, all={"set": "aaa"}, _2={"set": "bbb"})
+    other = r"trial_0002 was evaluated on another set 'dense' \(bbb\) than trial_0000 \(aaa\)"
+    with pytest.raises(UserError, match=other):
+        harness.sweep(tmp_path, "sweep.n_trials=4").run()
+    assert harness.states(folder)[:3] == "CCR"
+    with pytest.raises(UserError, match=other):  # nor is it gone on with
+        harness.sweep(tmp_path, "sweep.n_trials=4")
