@@ -19,7 +19,7 @@ def policy(tmp_path):
     for i, (inputs, outputs) in enumerate(((78, 16), (16, 3))):
         layers[f"weight_{i}"] = rng.normal(size=(outputs, inputs)).astype(np.float32)
         layers[f"bias_{i}"] = rng.normal(size=outputs).astype(np.float32)
-    path = tmp_path / "t" / "policy.npz"
+    path = tmp_path / "o?x=1#y%41 z é'" / "policy.npz"  # what means something in a URI, too
     path.parent.mkdir()
     normaliser = {"mean": np.full(78, 0.1, np.float32), "std": np.full(78, 2.0, np.float32)}
     np.savez(path, **normaliser, **layers, activation="elu", output="mean", interface='{"task": "nav"}')
