@@ -41,6 +41,16 @@ def mean(rooms: Rooms) -> NDArray[np.float64]:
     return _weighted(rooms, np.ones((rooms.shape[2], 1)))[:, 0]
 
 
+def in_common(candidate: Rooms, baseline: Rooms) -> tuple[Rooms, Rooms]:
+    """Both, with nan in every room where either has nan.
+
+    What only a success has, such as the time to the goal, would else be compared between different rooms: who reaches
+    the near goals alone would look quick.
+    """
+    either = np.isnan(candidate) | np.isnan(baseline)
+    return np.where(either, np.nan, candidate), np.where(either, np.nan, baseline)
+
+
 def paired_difference(candidate: Rooms, baseline: Rooms, confidence: float) -> Difference:
     """The mean difference over seeds with its interval. Both (seeds, evaluations, rooms), seed and room paired.
 

@@ -41,7 +41,8 @@ class Comparison:
     values: dict[int, float]
     """Seed -> objective."""
     difference: float | None
-    """From the baseline, in the objective's own unit; None where nothing can be compared."""
+    """From the baseline, in the objective's own unit, over the rooms in which both have one (of what only a success
+    has, those that both succeed in); None where nothing can be compared."""
     low: float | None
     high: float | None
     """Ends of its interval."""
@@ -133,9 +134,10 @@ def _compare(
     if len(sets) > 1:
         told_sets = " and ".join(sorted(map(str, sets)))
         return replace(told, verdict="not shown", reason=f"evaluated on sets of different rooms: {told_sets}")
-    before, after = _tables(objective, judge.window, (baseline, candidate), careful)
-    if np.isnan([compare.mean(before), compare.mean(after)]).any():
-        return replace(told, verdict="not shown", reason=f"{objective.metric} is undefined with some seeds")
+    before, after = compare.in_common(*_tables(objective, judge.window, (baseline, candidate), careful))
+    if np.isnan(compare.mean(before)).any():
+        why = f"{objective.metric} is undefined with some seeds in all rooms of an evaluation, for one of the two"
+        return replace(told, verdict="not shown", reason=why)
     d = compare.paired_difference(after, before, confidence)
     gain = sorted((objective.sign * d.low, objective.sign * d.high))
     verdict = "better" if gain[0] > 0 else "worse" if gain[1] < 0 else "not shown"

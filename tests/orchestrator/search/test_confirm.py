@@ -159,3 +159,22 @@ def test_rooms_of_different_sets_are_never_paired(tmp_path: Path, config: Config
     confirmed = judge_all(simulation.judge, [7, 8], baseline, [candidate], [], Careful())
     assert confirmed.winner is None
     assert confirmed.comparisons[0].reason == "evaluated on sets of different rooms: aaa and bbb"
+
+
+def test_what_only_successes_have_is_compared_where_both_succeed(tmp_path: Path) -> None:
+    overrides = ("sweep.objective=Eval/time_to_goal", "sweep.direction=minimize")
+    simulation = Simulation(tmp_path, harness.configure(tmp_path, *harness.SWEEP, *overrides), 6, 0.1)
+    everywhere = np.linspace(2.0, 12.0, ROOMS)[None].repeat(EVALUATIONS, axis=0)
+    only_near = np.where(everywhere < 6.0, everywhere + 1.0, np.nan)  # a second slower, but on average quicker
+    ended = []
+    for number, times in enumerate((everywhere, only_near)):
+        done = simulation.confirm(number, 0.0, [7, 8])
+        for run in done.trial.runs:
+            log = wal.MetricsLog(run.folder / METRICS)
+            log.append(wal.Record(EVALUATIONS + 1, 0.0, {"Eval/time_to_goal": float(np.nanmean(times))}))
+            log.close()
+            np.savez(run.folder / "eval_rooms.npz", step=np.arange(EVALUATIONS), time_to_goal=times)
+        ended.append(Ended(done.trial, "finished", Score((float(np.nanmean(times)),))))
+    (comparison,) = judge_all(simulation.judge, [7, 8], ended[0], ended[1:], [], Careful()).comparisons
+    assert ended[1].score.values < ended[0].score.values
+    assert (comparison.difference, comparison.verdict) == (pytest.approx(1.0), "worse")
