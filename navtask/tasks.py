@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import entry_points
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from navtask.errors import ConfigError
@@ -34,6 +35,8 @@ class TaskDefinition(ABC):
     set is one of these and a number."""
     metrics: Mapping[str, str]
     """What its evaluator measures, ``success_rate`` among it: name -> what it means, with its unit and its source."""
+    better: Mapping[str, str] = MappingProxyType({})
+    """Metric -> ``more`` or ``less``, whichever is better; a metric that is not here may be sought either way."""
     causes: Sequence[str]
     """How an episode can end; as ``VecTask.causes``."""
     groups: Sequence[str] = ("policy", "privileged")

@@ -59,7 +59,7 @@ def _meets_requirements(config: Config, folder: Path, views: Iterable[View]) -> 
         for metric, least in config.require.items():
             value = judge.measure(records, metric)
             if value is None or not value >= least:
-                shown = "was never measured" if value is None else f"is {value:.3f}"
+                shown = "has no value in the last evaluations" if value is None else f"is {value:.3f}"
                 print(f"error: {metric} {shown}, required is at least {least:g}", file=sys.stderr)
                 met = False
     return met

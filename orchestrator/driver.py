@@ -233,7 +233,7 @@ class Driver:
     def _judge_so_far(self, job: Job, record: wal.Record) -> None:
         """See how the trial stands, where it has one objective: the mean over its seeds, once all have got so far."""
         objective = self._judge.one
-        if objective is None or objective.metric not in record.metrics:
+        if objective is None or not self._judge.judges_by(record):
             return
         job.records.append(record)
         evaluated = SUCCESS in record.metrics or objective.metric.startswith("Eval")

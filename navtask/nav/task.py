@@ -38,6 +38,10 @@ class Nav(TaskDefinition):
             "worst_decile_success": "success on the tenth of the rooms whose shortest way is the greatest detour",
         }
     )
+    better = MappingProxyType(
+        dict.fromkeys(metrics, "more")
+        | dict.fromkeys(("collision_rate", "timeout_rate", "time_to_goal", "path_length", "action_change"), "less")
+    )
     causes = ("diverged", "collision", "out_of_bounds", "success", "timeout")
     symmetric = True
     planners = ("straight", "dynamic_window")

@@ -32,6 +32,12 @@ class Reach(TaskDefinition):
             "action_change": "mean squared change of action, |a(t) - a(t-1)|^2, of an episode, mean over all",
         }
     )
+    better = MappingProxyType(
+        dict.fromkeys(metrics, "more")
+        | dict.fromkeys(
+            ("timeout_rate", "time_to_goal", "path_length", "final_distance", "effort", "action_change"), "less"
+        )
+    )
     causes = ("diverged", "success", "timeout")
     groups = ("policy",)
     symmetric = True

@@ -181,6 +181,9 @@ class SweepConfig:
     """A metric of the frozen evaluation, ``Eval/…``; or there are several ``objectives``."""
     direction: str = "maximize"
     """``maximize`` or ``minimize``, of ``objective``."""
+    worst: float | None = None
+    """What ``objective`` counts as where an evaluation has none, such as the time to goal of a policy that never gets
+    there; null: that fails the trial."""
     objectives: dict[str, ObjectiveConfig] = field(default_factory=dict)
     """Metric -> how it is judged, instead of ``objective``: the search then looks for the Pareto front."""
     constraints: dict[str, ConstraintConfig] = field(default_factory=dict)

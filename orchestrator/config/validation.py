@@ -228,6 +228,9 @@ def _validate_objectives(sweep: SweepConfig) -> None:
     else:
         others = ", ".join(several)
         _check(not several, "sweep.objective", sweep.objective, f"null beside sweep.objectives: {others}")
+    if sweep.worst is not None:
+        _check(math.isfinite(sweep.worst), "sweep.worst", sweep.worst, "a finite number")
+        _check(not several, "sweep.worst", sweep.worst, "null: each of sweep.objectives has its own worst")
     for name, objective in several.items():
         key = f"sweep.objectives.{name}"
         _check_choice(f"{key}.direction", objective.direction, schema.DIRECTIONS)

@@ -172,10 +172,10 @@ def ended_by_runs(trial: Trial, results: Sequence[Mapping[str, Any]], judge: Jud
                 return Ended(trial, status, None, _of_seed(trial, run, str(result.get("reason") or "no reason given")))
     scores = []
     for run in trial.runs:
-        score = judge.score(wal.read(run.folder / METRICS))
+        records = wal.read(run.folder / METRICS)
+        score = judge.score(records)
         if score is None:
-            measured = " and ".join(objective.metric for objective in judge.objectives)
-            return Ended(trial, "failed", None, _of_seed(trial, run, f"{measured} was never measured"))
+            return Ended(trial, "failed", None, _of_seed(trial, run, judge.why_no_score(records)))
         scores.append(score)
     mean, spread = mean_score(scores)
     return Ended(trial, "finished", mean, None, spread if len(scores) > 1 else ())

@@ -70,7 +70,7 @@ class Judge:
         """A score is the mean over so many last measurements: a policy wanders."""
         if sweep is not None:
             several = tuple(Objective(name, o.direction, o.worst) for name, o in sweep.objectives.items())
-            self.objectives = several or (Objective(sweep.objective or SUCCESS, sweep.direction, None),)
+            self.objectives = several or (Objective(sweep.objective or SUCCESS, sweep.direction, sweep.worst),)
             self.constraints = tuple(
                 Constraint(name, -math.inf if c.min is None else c.min, math.inf if c.max is None else c.max)
                 for name, c in sweep.constraints.items()
@@ -83,7 +83,7 @@ class Judge:
         return self.objectives[0] if len(self.objectives) == 1 else None
 
     def score(self, records: Iterable[Record]) -> Score | None:
-        """Of one training's log. None: an objective without a ``worst`` was never measured."""
+        """Of one training's log. None: an objective without a ``worst`` is undefined; see ``why_no_score``."""
         records = list(records)
         values = []
         for objective in self.objectives:
@@ -94,16 +94,33 @@ class Judge:
         bounded = (self.measure(records, c.metric, math.nan) for c in self.constraints)
         return Score(tuple(values), tuple(math.nan if value is None else value for value in bounded))
 
-    def measure(self, records: Sequence[Record], metric: str, undefined: float | None = None) -> float | None:
-        """The mean of a metric's last values. ``undefined`` stands where one lacks it; None leaves that out."""
-        if undefined is None:
-            values = [r.metrics[metric] for r in records if not math.isnan(r.metrics.get(metric, math.nan))]
-        else:
-            kind = metric.partition("/")[0] + "/"
-            measured = [r.metrics for r in records if any(name.startswith(kind) for name in r.metrics)]
-            values = [metrics.get(metric, undefined) for metrics in measured]
+    def measure(self, records: Iterable[Record], metric: str, undefined: float | None = None) -> float | None:
+        """The mean of a metric's last values. ``undefined`` stands where an evaluation lacks it.
+
+        None where nothing stands there and one of the last evaluations lacks it: what it was before is not what the
+        policy is now.
+        """
+        values = [r.metrics.get(metric, math.nan) for r in records if _measures(r, metric, undefined is not None)]
+        if undefined is not None:
             values = [undefined if math.isnan(value) else value for value in values]
-        return summarise(values, self.window)
+        mean = summarise(values, self.window)
+        return None if mean is None or (undefined is None and math.isnan(mean)) else mean
+
+    def judges_by(self, record: Record) -> bool:
+        """Whether a record is one by which a trial stands in the only objective."""
+        return self.one is not None and _measures(record, self.one.metric, self.one.worst is not None)
+
+    def why_no_score(self, records: Sequence[Record]) -> str:
+        """Where ``score`` gave none."""
+        lacking = [o.metric for o in self.objectives if self.measure(records, o.metric, o.worst) is None]
+        measured = [r for r in records if any(_measures(r, metric, False) for metric in lacking)]
+        named, be = " and ".join(lacking), "is" if len(lacking) == 1 else "are"
+        if not measured:
+            return f"{named} {'was' if len(lacking) == 1 else 'were'} never measured"
+        failed = any(r.metrics.get(SUCCESS) == 0.0 for r in measured[-self.window :])
+        why = ": nothing succeeded" if failed else ""
+        hint = "; sweep.worst says what that counts as" if self.one is not None else ""
+        return f"{named} {be} undefined in the last evaluations{why}{hint}"
 
     def broken(self, score: Score) -> list[str]:
         """The constraints that a score breaks, with what it came to, and by how much that is too much."""
@@ -114,6 +131,15 @@ class Judge:
             for constraint, value, excess in broken
             if excess > 0
         ]
+
+
+def _measures(record: Record, metric: str, lacking_counts: bool) -> bool:
+    """Whether a record says what a metric is, or that it has no value. An evaluation says so of each of its metrics; in
+    training one is left out by an iteration in which nothing happened that it could be measured on."""
+    kind = metric.partition("/")[0]
+    if kind.startswith("Eval") or lacking_counts:
+        return any(name.startswith(f"{kind}/") for name in record.metrics)
+    return not math.isnan(record.metrics.get(metric, math.nan))
 
 
 def mean_score(scores: Sequence[Score]) -> tuple[Score, tuple[float, ...]]:
@@ -136,9 +162,13 @@ def check(config: Config, moves_rewards: bool) -> None:
     sweep = config.sweep
     assert sweep is not None
     if sweep.objective is not None:
-        _check_metric(config, f"sweep.objective={sweep.objective}", sweep.objective, moves_rewards)
-    for name in sweep.objectives:
-        _check_metric(config, f"sweep.objectives.{name}", name, moves_rewards)
+        key = f"sweep.objective={sweep.objective}"
+        _check_metric(config, key, sweep.objective, moves_rewards)
+        _check_direction(config, sweep.objective, sweep.direction, key, "sweep.direction")
+    for name, objective in sweep.objectives.items():
+        key = f"sweep.objectives.{name}"
+        _check_metric(config, key, name, moves_rewards)
+        _check_direction(config, name, objective.direction, key, f"{key}.direction")
     for name in sweep.constraints:
         _check_metric(config, f"sweep.constraints.{name}", name, moves_rewards)
 
@@ -152,6 +182,15 @@ def _check_metric(config: Config, key: str, metric: str, moves_rewards: bool) ->
         )
     if metric not in known:
         raise UserError(f"{key}: no such metric{nearest(metric, known)}")
+
+
+def _check_direction(config: Config, metric: str, direction: str, key: str, where: str) -> None:
+    """A search for what is worst is a slip, not a wish."""
+    kind, _, name = metric.partition("/")
+    better = task_of(config).better.get(name) if kind.startswith("Eval") else None
+    expected = None if better is None else {"more": "maximize", "less": "minimize"}[better]
+    if expected is not None and direction != expected:
+        raise UserError(f"{key}: {better} is better; expected {where}={expected}, not {direction}")
 
 
 def known_metrics(config: Config) -> list[str]:

@@ -421,7 +421,8 @@ def config_difference(begun: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     found = []
     for path in sorted(old | new, key=str):
         before, after = old.get(path, "nothing"), new.get(path, "nothing")
-        if before == after or (path.startswith(MAY_DIFFER) and path != LEARNT_FROM):
+        unset = (before, after) == ("nothing", None)  # a setting that came with a later version
+        if before == after or unset or (path.startswith(MAY_DIFFER) and path != LEARNT_FROM):
             continue
         if path == "sweep.n_trials":
             if not isinstance(before, int) or after < before:

@@ -29,6 +29,7 @@ class TestDefinition:
         evaluator = definition.make_evaluator(config, world, 8)
         measured = evaluator.run(lambda observation: torch.zeros(8, evaluator.env.num_actions))
         assert tuple(measured) == tuple(definition.metrics)
+        assert set(definition.better) <= set(definition.metrics)
         assert measured["success_rate"].shape == (8,)
         assert 0.0 <= evaluator.unreachable_share <= 1.0
         definition.validate_world(world, "evaluation.frozen.x")

@@ -85,6 +85,49 @@ def test_one_objective_that_was_never_measured_makes_no_score(tmp_path) -> None:
     assert judge.score(log({"Eval/success_rate": 0.1, "Eval/time_to_goal": 5.0})) == Score((5.0,))
 
 
+def test_an_objective_is_not_what_it_was_before_it_became_undefined(tmp_path) -> None:
+    overrides = ("+sweep=ppo", "sweep.objective=Eval/time_to_goal", "sweep.direction=minimize")
+    reached, never = {"Eval/success_rate": 0.9, "Eval/time_to_goal": 4.0}, {"Eval/success_rate": 0.0}
+    collapsed = log(reached, reached, never, reached, reached)
+    judge = Judge(harness.configure(tmp_path, *overrides))
+    assert judge.score(collapsed) is None
+    assert judge.why_no_score(collapsed) == (
+        "Eval/time_to_goal is undefined in the last evaluations: nothing succeeded; "
+        "sweep.worst says what that counts as"
+    )
+    assert judge.why_no_score([]) == "Eval/time_to_goal was never measured"
+    assert judge.score([*collapsed, *log(reached)]) == Score((4.0,))  # of the last three
+    judge = Judge(harness.configure(tmp_path, *overrides, "sweep.worst=19"))
+    assert judge.score(collapsed) == Score((9.0,))
+    assert [judge.judges_by(record) for record in log(never)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (
+            ["sweep.objective=Eval/collision_rate"],
+            "sweep.objective=Eval/collision_rate: less is better; expected sweep.direction=minimize, not maximize",
+        ),
+        (["sweep.direction=minimize"], "more is better; expected sweep.direction=maximize, not minimize"),
+        (
+            [
+                "sweep.objective=null",
+                "+sweep.objectives={Eval/spl: {direction: minimize, worst: 0},"
+                " Eval/sct: {direction: maximize, worst: 0}}",
+                "sweep.pruner=null",
+                "confirm.top_k=0",
+            ],
+            "sweep.objectives.Eval/spl: more is better; expected sweep.objectives.Eval/spl.direction=maximize",
+        ),
+    ],
+)
+def test_nobody_searches_for_the_worst(tmp_path, overrides: list[str], told: str) -> None:
+    with pytest.raises(UserError) as refused:
+        check(harness.configure(tmp_path, "+sweep=ppo", *overrides), False)
+    assert told in str(refused.value)
+
+
 def test_several_trainings_are_a_mean_and_a_spread() -> None:
     mean, spread = mean_score([Score((0.5, 3.0), (0.1,)), Score((0.7, 5.0), (0.2,)), Score((0.9, 4.0), (0.3,))])
     assert mean.values == pytest.approx((0.7, 4.0))
