@@ -325,16 +325,18 @@ class Driver:
         return None
 
     def _record_end(self, spec: TrialSpec, state: str, reason: str | None, score: Score | None) -> None:
-        verdicts = self._diagnose(spec)
+        verdicts = self._diagnose(spec, state)
         self.status.verdicts[str(spec.folder)] = verdicts
         self._recording.end(spec, state, reason, score, verdicts)
 
-    def _diagnose(self, spec: TrialSpec) -> Mapping[str, str]:
+    def _diagnose(self, spec: TrialSpec, state: str) -> Mapping[str, str]:
         """Code -> words of what the training's curves show; written down once, when it has ended."""
         try:
             try:
                 return diagnosis.read(spec.folder / DIAGNOSIS)
             except (FileNotFoundError, Damaged):
+                if state == "failed" and not wal.read(spec.folder / METRICS):
+                    return {}  # before its first iteration
                 diagnosis.attach(spec.folder)
                 return diagnosis.read(spec.folder / DIAGNOSIS)
         except Exception as error:  # a full disk, a damaged log: no reason to end a search

@@ -85,7 +85,7 @@ def test_command(command, own):
         small = small.replace(store, "http://127.0.0.1:9")
         command = command.split(" tracking.uri=")[0]
     if "sweep=" in command or command == "make sweep":
-        small += " confirm.top_k=" + ("1 confirm.seeds=2" if command == "make sweep" else "0")
+        small += " confirm.top_k=" + ("1 confirm.seeds=3" if command == "make sweep" else "0")
         small += "" if "n_trials" in command else " sweep.n_trials=2"
     if command.startswith("make"):
         done = run(f'{command} ARGS="{small}"')

@@ -17,6 +17,7 @@ from orchestrator.search.confirm import Confirmed
 from orchestrator.search.front import Front
 
 BASELINE, BEST, OTHER, BROKEN, UNFINISHED = "#1f5fa8", "#1a8a55", "#9aa0a6", "#d9822b", "#c23b33"
+SO_FAR = "#555555"
 
 Picture = bytes | None
 
@@ -34,8 +35,9 @@ def read(path: Path) -> bytes:
     return data
 
 
-def history(rows: Sequence[Row], name: str, best: Collection[int], maximize: bool) -> Picture:
-    """The objective of each trial, with the 95 % interval of its last evaluation, and the best so far."""
+def history(rows: Sequence[Row], name: str, best: Collection[int], maximize: bool, best_is: str) -> Picture:
+    """The objective of each trial, with its 95 % interval over rooms where that is known, and the best so far;
+    ``best_is``: what those that came out best are called."""
     known = [row for row in rows if row.value is not None]
     if not known:
         return None
@@ -48,14 +50,21 @@ def history(rows: Sequence[Row], name: str, best: Collection[int], maximize: boo
     finished = [row for row in known if row.state == "finished" and not row.broken]
     if finished:
         so_far = (np.maximum if maximize else np.minimum).accumulate([row.value or 0.0 for row in finished])
-        axes.step([row.number for row in finished], so_far, where="post", color=BEST, linewidth=1, label="best so far")
+        axes.step(
+            [row.number for row in finished],
+            so_far,
+            where="post",
+            color=SO_FAR,
+            linewidth=1,
+            label="best of the search so far",
+        )
     baseline = next((row for row in known if row.number == 0), None)
     if baseline is not None:
         axes.axhline(baseline.value, color=BASELINE, linewidth=1, linestyle="--", label="the baseline's")
     axes.set_xlabel("trial" + (" (x: stopped early)" if any(row.state != "finished" for row in known) else ""))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel(f"{name} (more is better)" if maximize else f"{name} (less is better)")
-    _explain(axes, known, best)
+    _explain(axes, known, best, best_is)
     return _png(figure)
 
 
@@ -212,7 +221,7 @@ def _marker(row: Row) -> str:
     return "s" if row.broken else "o" if row.state == "finished" else "x"
 
 
-def _explain(axes: Any, rows: Iterable[Row], best: Collection[int], best_is: str = "best") -> None:
+def _explain(axes: Any, rows: Iterable[Row], best: Collection[int], best_is: str) -> None:
     """A legend of the trials beside what has one already."""
     lines = {_kind(row, best, best_is): (_marker(row), _colour(row, best)) for row in rows}
     for label, (marker, colour) in lines.items():

@@ -9,12 +9,14 @@ from typing import Any
 from scipy import stats
 
 from orchestrator.files import Careful, Damaged
-from orchestrator.job.spec import METRICS
+from orchestrator.job.spec import METRICS, ROOMS
 from orchestrator.record import wal
 from orchestrator.report import diagnosis
 from orchestrator.report.diagnosis import DIAGNOSIS
+from orchestrator.search import compare
 from orchestrator.search.base import Ended
-from orchestrator.search.objective import Judge, summarise
+from orchestrator.search.confirm import read_rooms
+from orchestrator.search.objective import Judge, Objective, summarise
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Row:
     broken: Sequence[str]
     """The constraints that it breaks."""
     interval: tuple[float, float] | None
-    """95 %, of the only objective over rooms, at the last evaluation of the only training."""
+    """95 %, of the only objective's mean over rooms, in the evaluations that it is measured by; where there is one
+    training."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Of the frozen evaluation: the mean over the last ones and over trainings, as the objective is."""
     curves: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
@@ -60,7 +63,10 @@ def _row(ended: Ended, judge: Judge, careful: Careful) -> Row:
         for file in (folder / name for folder in folders for name in (METRICS, DIAGNOSIS)):
             if not file.exists():
                 careful.note(Damaged(file, "it is missing"))
-    logs = [careful.read(lambda path: _log(path, careful), folder / METRICS) or [] for folder in folders]
+    logs = [
+        careful.read(lambda path: _log(path, ended.state == "finished", careful), folder / METRICS) or []
+        for folder in folders
+    ]
     attached = [careful.read(diagnosis.read, folder / DIAGNOSIS) or {} for folder in folders]
     evaluated = [_evaluations(log) for log in logs]
     names = {name for curves in evaluated for name in curves}
@@ -71,11 +77,8 @@ def _row(ended: Ended, judge: Judge, careful: Careful) -> Row:
         if len(known) == len(each):  # a mean over fewer seeds would be told as one over all
             means[name] = math.fsum(known) / len(known)
     interval = None
-    if judge.one is not None and len(logs) == 1 and logs[0]:
-        last = logs[0][-1].metrics
-        bounds = [last.get(f"{judge.one.metric}_{end}") for end in ("low", "high")]
-        if bounds[0] is not None and bounds[1] is not None:
-            interval = (bounds[0], bounds[1])
+    if judge.one is not None and ended.state == "finished" and len(folders) == 1:
+        interval = _interval(folders[0] / ROOMS, judge.one, judge.window, careful)
     return Row(
         number=ended.trial.number,
         state=ended.state,
@@ -93,8 +96,18 @@ def _row(ended: Ended, judge: Judge, careful: Careful) -> Row:
     )
 
 
-def _log(path: Path, careful: Careful) -> list[wal.Record]:
-    """The records of a log. Lines that are none are left out, and noted. Raises Damaged where none is one."""
+def _interval(file: Path, objective: Objective, window: int, careful: Careful) -> tuple[float, float] | None:
+    """That of what a trial is judged by; None where its rooms aren't known."""
+    rooms = careful.read(lambda path: read_rooms(path, objective.metric, window), file)
+    found = compare.interval(rooms) if rooms is not None else None
+    if found is None:
+        return None
+    return (max(0.0, found.low), min(1.0, found.high)) if objective.is_rate else (found.low, found.high)
+
+
+def _log(path: Path, finished: bool, careful: Careful) -> list[wal.Record]:
+    """The records of a log. Lines that are none are left out, and noted; so is a log without any, but for a training
+    that may have ended before its first iteration."""
     tail = wal.Tail(path)
     try:
         records = tail.read()
@@ -103,7 +116,7 @@ def _log(path: Path, careful: Careful) -> list[wal.Record]:
     if tail.skipped_lines:
         lines = "one line is no record" if tail.skipped_lines == 1 else f"{tail.skipped_lines} lines are no records"
         careful.note(Damaged(path, f"{lines} and left out"))
-    elif not records and path.exists():
+    elif finished and not records and path.exists():
         careful.note(Damaged(path, "expected at least one whole line"))
     return records
 

@@ -17,7 +17,7 @@ from orchestrator.report import diagnosis, pictures
 from orchestrator.report.pictures import UNFINISHED
 from orchestrator.report.rows import Row, rows
 from orchestrator.search import confirm, front
-from orchestrator.search.base import Ended
+from orchestrator.search.base import Ended, nothing_finished
 from orchestrator.search.confirm import Confirmed
 from orchestrator.search.front import Front
 from orchestrator.search.objective import SUCCESS, Judge
@@ -79,7 +79,7 @@ class Study:
     def params(self) -> list[str]:
         """Config paths that were searched."""
         assert self.config.sweep is not None
-        return list(self.config.sweep.params)
+        return [path for path, values in self.config.sweep.params.items() if values is not None]
 
     @property
     def best(self) -> set[int]:
@@ -87,8 +87,22 @@ class Study:
         several objectives those on the front."""
         if self.described is not None:
             return set(self.described.on_front)
-        if self.confirmed is not None and self.confirmed.winner is not None:
-            return {self.confirmed.winner}
+        return {self.winner} if self.winner is not None else self.best_of_search
+
+    @property
+    def winner(self) -> int | None:
+        """The trial that was confirmed to be better than the baseline."""
+        return self.confirmed.winner if self.confirmed is not None else None
+
+    @property
+    def best_is(self) -> str:
+        """What ``best`` are called."""
+        several, won = self.judge.one is None, self.winner is not None
+        return "on the front" if several else "confirmed winner" if won else "best of the search"
+
+    @property
+    def best_of_search(self) -> set[int]:
+        """The trial that came out best of those that break no constraint, where there is one objective and any."""
         objective = self.judge.one
         known = [row for row in self.rows if row.state == "finished" and row.value is not None and not row.broken]
         if objective is None or not known:
@@ -128,7 +142,8 @@ def _drawings(study: Study) -> Iterable[Drawing]:
     if study.described is not None:
         wanted.append(("front", "Pareto front", pictures.front(study.described, searched), _axes(study.described)))
     if objective is not None:
-        shown = pictures.history(searched, objective.metric, best, objective.direction == "maximize")
+        maximize = objective.direction == "maximize"
+        shown = pictures.history(searched, objective.metric, best, maximize, study.best_is)
         wanted.append(("trials", "Trials", shown, ""))
     wanted.append(("learning", "Learning", pictures.learning_curves(searched, SUCCESS, best), ""))
     if objective is not None:
@@ -208,6 +223,10 @@ def _head(study: Study) -> Iterable[str]:
 
 
 def _verdict(study: Study) -> Iterable[str]:
+    nothing = nothing_finished((row.state, row.reason) for row in study.rows)
+    if nothing is not None:
+        yield nothing[:1].upper() + nothing[1:] + "."
+        return
     file = study.folder / (confirm.FILE if study.judge.one is not None else front.FILE)
     why = study.careful.why_not(file)
     if why is not None:
@@ -262,10 +281,7 @@ def _diagnoses(searched: Sequence[Row]) -> Iterable[str]:
 
 def _legend(study: Study) -> str:
     """What colours and columns are; HTML."""
-    several = study.judge.one is None
-    best = "on the front" if several else "the confirmed winner"
-    if not several and (study.confirmed is None or study.confirmed.winner is None):
-        best = "the best of the search"
+    best = study.best_is if study.judge.one is None else f"the {study.best_is}"
     kinds = {"baseline": "the baseline, today's config", "best": best}
     if study.judge.constraints:
         kinds["broken"] = "breaks a constraint"
@@ -304,10 +320,9 @@ def _table(study: Study) -> Iterable[str]:
 def _remark(study: Study, row: Row) -> str:
     words = ["baseline"] if row.number == 0 else []
     if row.number in study.best:
-        winner = study.confirmed is not None and study.confirmed.winner is not None
-        words.append(
-            "on the front" if study.judge.one is None else "confirmed winner" if winner else "best of the search"
-        )
+        words.append(study.best_is)
+    elif row.number in study.best_of_search:
+        words.append("best of the search")
     words += [f"breaks {broken}" for broken in row.broken]
     words += [row.reason] if row.reason else []
     words += [f"{name} could not be read" for name in row.unread]

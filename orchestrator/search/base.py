@@ -4,7 +4,7 @@ import json
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -201,6 +201,13 @@ def read_result(folder: Path) -> Mapping[str, Any] | None:
     except Damaged as error:
         return {"status": "failed", "reason": f"{RESULT} could not be read: {error.why}"}
     return result
+
+
+def nothing_finished(outcomes: Iterable[tuple[str, str | None]]) -> str | None:
+    """What to say where no trial finished, of states and reasons; None where one did, or none has failed."""
+    outcomes = list(outcomes)
+    why = next((reason or "no reason given" for state, reason in outcomes if state == "failed"), None)
+    return None if why is None or any(state == "finished" for state, _ in outcomes) else f"no trial finished: {why}"
 
 
 def evaluation_set(run: TrialSpec) -> str | None:

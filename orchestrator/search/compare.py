@@ -51,6 +51,22 @@ def in_common(candidate: Rooms, baseline: Rooms) -> tuple[Rooms, Rooms]:
     return np.where(either, np.nan, candidate), np.where(either, np.nan, baseline)
 
 
+def interval(rooms: Rooms) -> Difference | None:
+    """The mean of one training (evaluations, rooms) with its 95 % interval over rooms; None of fewer than two.
+
+    A room's evaluations belong together, so they are averaged first: mean +- 1.96 s / sqrt(m) over the m rooms' means,
+    the normal interval (Wasserman 2004, All of Statistics, theorem 6.16).
+    """
+    known = ~np.isnan(rooms)
+    counts = known.sum(0)
+    each = np.where(known, rooms, 0.0).sum(0)[counts > 0] / counts[counts > 0]
+    value = float(mean(rooms[None])[0])
+    if len(each) < 2 or math.isnan(value):
+        return None
+    half = 1.959964 * float(each.std(ddof=1)) / math.sqrt(len(each))
+    return Difference(value, value - half, value + half)
+
+
 def paired_difference(candidate: Rooms, baseline: Rooms, confidence: float) -> Difference:
     """The mean difference over seeds with its interval. Both (seeds, evaluations, rooms), seed and room paired.
 

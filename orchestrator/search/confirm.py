@@ -91,6 +91,14 @@ def best_trials(trials: Sequence[StudyTrial], judge: Judge, top_k: int) -> list[
     return [t.number for t in sorted(eligible, key=lambda t: -objective.sign * _value(t))][:top_k]
 
 
+def best_of_search(trials: Sequence[StudyTrial], judge: Judge) -> int | None:
+    """The best of those that finished and broke no constraint, the baseline among them; of equals the first."""
+    objective = judge.one
+    assert objective is not None
+    eligible = [t for t in trials if t.state == "finished" and t.score and not judge.broken(t.score)]
+    return max(eligible, key=lambda t: (objective.sign * _value(t), -t.number)).number if eligible else None
+
+
 def judge_all(
     judge: Judge,
     seeds: Sequence[int],
@@ -108,6 +116,7 @@ def judge_all(
     comparisons = [_compare(judge, baseline, c, searched.get(c.trial.number), confidence, careful) for c in candidates]
     better = [c for c in comparisons if c.verdict == "better"]
     best = max(better, key=lambda c: objective.sign * (c.difference or 0.0), default=None)
+    first = best_of_search(trials, judge)
     return Confirmed(
         objective.metric,
         objective.direction,
@@ -117,7 +126,7 @@ def judge_all(
         _values(judge, baseline),
         comparisons,
         best.trial if best else None,
-        _in_words(objective, comparisons, best, len(seeds)),
+        _in_words(objective, comparisons, best, first, len(seeds)),
     )
 
 
@@ -139,6 +148,8 @@ def _compare(
         why = f"{objective.metric} is undefined with some seeds in all rooms of an evaluation, for one of the two"
         return replace(told, verdict="not shown", reason=why)
     d = compare.paired_difference(after, before, confidence)
+    if objective.is_rate:  # no two of them differ by more than 1, whatever Student's t allows for
+        d = replace(d, low=max(-1.0, d.low), high=min(1.0, d.high))
     gain = sorted((objective.sign * d.low, objective.sign * d.high))
     verdict = "better" if gain[0] > 0 else "worse" if gain[1] < 0 else "not shown"
     told = replace(told, difference=d.value, low=d.low, high=d.high, verdict=verdict, rooms=after.shape[2])
@@ -181,33 +192,47 @@ def metrics(confirmed: Confirmed) -> dict[str, dict[int, float]]:
 def lines(confirmed: Confirmed) -> list[str]:
     """What people are told at the end: the verdict, and each comparison."""
     told = [confirmed.words]
+    winner = next((c for c in confirmed.comparisons if c.trial == confirmed.winner), None)
+    in_words = winner or _nearest(Objective(confirmed.objective, confirmed.direction, None), confirmed.comparisons)
     for c in confirmed.comparisons:
-        if f"trial {c.trial}" in confirmed.words:
+        if c is in_words:
             continue
-        ends = "" if c.difference is None else f"{c.difference:+.4f} ({c.low:+.4f} to {c.high:+.4f})"
+        ends = "" if c.difference is None else f"{c.difference:+z.4f} ({c.low:+z.4f} to {c.high:+z.4f})"
         told.append(
             "  " + ", ".join(p for p in (f"trial {c.trial} against the baseline: {c.verdict}", ends, c.reason) if p)
         )
     return told
 
 
-def _in_words(objective: Objective, comparisons: Sequence[Comparison], best: Comparison | None, seeds: int) -> str:
+def _in_words(
+    objective: Objective, comparisons: Sequence[Comparison], best: Comparison | None, first: int | None, seeds: int
+) -> str:
+    """``first``: the best of the search."""
     many = f" for all {len(comparisons)} compared" if len(comparisons) > 1 else ""
 
     def shown(c: Comparison) -> str:
-        interval = f"{100 * CONFIDENCE:.0f} % interval{many} {c.low:+.4f} to {c.high:+.4f}"
-        return f"{c.difference:+.4f} {objective.metric} ({interval}) on {seeds} fresh seeds"
+        interval = f"{100 * CONFIDENCE:.0f} % interval{many} {c.low:+z.4f} to {c.high:+z.4f}"
+        return f"{c.difference:+z.4f} {objective.metric} ({interval}) on {seeds} fresh seeds"
 
+    if best is not None and first is not None and first != best.trial:
+        who = f"trial {first}" if first else "the baseline"
+        won = f"trial {best.trial} was better than the baseline, by {shown(best)}"
+        return f"{who} was the best of the search; on fresh seeds {won}"
     if best is not None:
         return f"better than the baseline: trial {best.trial}, by {shown(best)}"
     if not comparisons:
         return "nothing to confirm: no trial but the baseline finished within the constraints"
-    measured = [c for c in comparisons if c.difference is not None]
-    if not measured:
+    nearest = _nearest(objective, comparisons)
+    if nearest is None:
         return f"nothing better than the baseline was shown: {comparisons[0].reason}"
-    nearest = max(measured, key=lambda c: objective.sign * (c.difference or 0.0))
     broken = f", but breaks a constraint: {nearest.reason}" if nearest.reason else ""
     return f"nothing better than the baseline was shown: trial {nearest.trial} came to {shown(nearest)}{broken}"
+
+
+def _nearest(objective: Objective, comparisons: Sequence[Comparison]) -> Comparison | None:
+    """The one that came out best; None where nothing could be compared."""
+    measured = [c for c in comparisons if c.difference is not None]
+    return max(measured, key=lambda c: objective.sign * (c.difference or 0.0), default=None)
 
 
 def _value(trial: StudyTrial) -> float:
@@ -224,7 +249,7 @@ def _tables(objective: Objective, window: int, all_ended: Sequence[Ended], caref
     """Each one's metric (seeds, evaluations, rooms) in the last evaluations; as of one room where no room is known."""
 
     def rooms_in(file: Path) -> compare.Rooms | None:
-        return _rooms(file, objective.metric, window)
+        return read_rooms(file, objective.metric, window)
 
     by_room = [[careful.read(rooms_in, run.folder / ROOMS) for run in e.trial.runs] for e in all_ended]
     shapes = {None if rooms is None else rooms.shape for runs in by_room for rooms in runs}
@@ -234,8 +259,9 @@ def _tables(objective: Objective, window: int, all_ended: Sequence[Ended], caref
     return [np.array([[np.mean(values[-window:])] for values in runs])[:, :, None] for runs in logs]
 
 
-def _rooms(file: Path, metric: str, window: int) -> compare.Rooms | None:
-    """A metric's (evaluations, rooms) in the last evaluations; None where rooms aren't known. Raises Damaged."""
+def read_rooms(file: Path, metric: str, window: int) -> compare.Rooms | None:
+    """A metric's (evaluations, rooms) in the last evaluations, of a training's ``eval_rooms.npz``; None where rooms
+    aren't known. Raises FileNotFoundError, or Damaged."""
     kind, _, name = metric.partition("/")
     if kind != "Eval":
         return None

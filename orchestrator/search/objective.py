@@ -26,6 +26,11 @@ class Objective:
         """What to multiply a value by for more to be better."""
         return 1.0 if self.direction == "maximize" else -1.0
 
+    @property
+    def is_rate(self) -> bool:
+        """Whether it is a share of episodes, 0 to 1."""
+        return self.metric.endswith("_rate")
+
     def better(self, value: float, than: float | None) -> bool:
         """Whether ``value`` is the better one. Nothing beats nothing, and NaN beats nothing."""
         return not math.isnan(value) and (than is None or self.sign * value > self.sign * than)

@@ -28,6 +28,7 @@ from orchestrator.search.base import (
     Search,
     Trial,
     ended_by_runs,
+    nothing_finished,
     read_result,
     run_folders,
     set_hash,
@@ -249,23 +250,11 @@ class Sweep(Search):
         if self._judge.one is None:
             return
         if self._top_k == 0:
-            number = self._best()
+            number = confirm.best_of_search(self._study.trials(), self._judge)
             if number is not None:
                 self._write_best(number, "the best of this search, not confirmed on fresh seeds.")
         elif not (self.folder / best.BEST).exists():
             self._write_best(0, "today's config, the baseline; whether any is better has not been confirmed yet.")
-
-    def _best(self) -> int | None:
-        trials = self._study.trials()
-        baseline = [
-            t.number for t in trials[:1] if t.state == "finished" and t.score and not self._judge.broken(t.score)
-        ]
-        candidates = baseline + confirm.best_trials(trials, self._judge, len(trials))
-        objective = self._judge.one
-        assert objective is not None
-        scores = {t.number: t.score.values[0] for t in trials if t.score}
-        # Of equals the first trial is the best, whichever ended first.
-        return max(sorted(candidates), key=lambda number: objective.sign * scores[number], default=None)
 
     def _write_best(self, number: int, told: str) -> None:
         runs = self._runs_on_disk(number)
@@ -313,12 +302,16 @@ class Sweep(Search):
             metrics[f"Search/{objective.metric}"] = {t.number: t.score.values[i] for t in scored if t.score}
             if self._sweep.seeds_per_trial > 1:
                 metrics[f"Search/{objective.metric}_spread"] = {t.number: t.spread[i] for t in scored if t.spread}
+        nothing = nothing_finished((t.state, t.reason) for t in trials)
+        if nothing is not None:
+            self._keep_best()
+            return Findings([nothing], metrics=metrics)
         if self._judge.one is None:
             return self._conclude_front(trials, metrics)
         if self._top_k == 0 or not scored:
             self._keep_best()
             unconfirmed = "one search, one set of seeds: a difference within the noise of the seed is none"
-            again = ("the best", best.ADD_BEST) if self._best() is not None else None
+            again = ("the best", best.ADD_BEST) if confirm.best_of_search(trials, self._judge) is not None else None
             return Findings([unconfirmed], metrics=metrics, again=again)
         return self._conclude_confirmation(trials, metrics)
 

@@ -12,7 +12,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 SMALL = ("num_envs=32", "algorithm.iterations=4", "evaluation.every=2", "evaluation.num_rooms=20")
-CONFIRM = ("confirm.top_k=1", "confirm.seeds=2")
+CONFIRM = ("confirm.top_k=1", "confirm.seeds=3")
 TRIALS = 3
 
 Orchestrator = Callable[..., CompletedProcess[str]]

@@ -109,14 +109,14 @@ def test_each_trial_is_counted_once_and_none_is_lost(moment: str, tmp_path: Path
 
 @pytest.mark.parametrize("moment", WHILE_CONFIRMING)
 def test_each_confirmation_is_trained_once_and_none_is_lost(moment: str, tmp_path: Path) -> None:
-    folder, confirmed = tmp_path / "study", ("confirm.top_k=1", "confirm.seeds=2")
+    folder, confirmed = tmp_path / "study", ("confirm.top_k=1", "confirm.seeds=3")
     harness.behave(folder, all={"seconds": 0.02, "success": 0.5}, _1={"success": 0.9})
     assert drive(tmp_path, WHILE_CONFIRMING[moment], *confirmed) == -signal.SIGKILL
     assert drive(tmp_path, lambda: None, *confirmed) == 0
     verdict = json.loads((folder / "confirm.json").read_text())
     assert verdict["winner"] == 1
     assert "# Trial 1 " in (folder / "best" / "config.yaml").read_text()
-    assert len(verdict["seeds"]) == 2
+    assert len(verdict["seeds"]) == 3
     expected = [folder / "confirm" / f"trial_{n:04d}" / f"seed_{s}" for n in (0, 1) for s in verdict["seeds"]]
     assert sorted(f for f in (folder / "confirm").glob("*/*")) == sorted(expected)
     for own in [*expected, *(folder / f"trial_{n:04d}" for n in range(TRIALS))]:

@@ -128,23 +128,23 @@ def test_where_there_is_no_champion_none_is_withdrawn(uri):
 
 
 def test_a_longer_study_that_names_no_winner_any_more_says_what_it_has_withdrawn(uri, tmp_path):
-    seeds = fresh_seeds(1, [1], 2)
+    seeds = fresh_seeds(1, [1], 3)
     lucks = [luck(seed) for seed in seeds]
-    # Half an interval of two seeds is t times half of what lies between them: 0.07 for t = 12.7, where trial 1 alone is
-    # compared, and 0.14 for t = 25.5 beside trial 2. The difference itself is 0.1.
-    spread = 2 * (0.1 / 18) / abs(lucks[0] - lucks[1])
+    # Half an interval of three seeds is t s / sqrt(3): 0.08 for t = 4.3, where trial 1 alone is compared, and 0.12 for
+    # t = 6.2 beside trial 2. The difference itself is 0.1.
+    spread = 0.033 / np.std(lucks, ddof=1)
     harness.behave(
         tmp_path / "study",
         all={"success": 0.5},
         _1={"success": 0.6},
         _2={"success": 0.7},
         confirm={"policy": True},
-        confirm_1={"success": 0.6 - spread * sum(lucks) / 2, "spread": spread},
+        confirm_1={"success": 0.6 - spread * np.mean(lucks), "spread": spread},
         confirm_2={"success": 0.5},
     )
     told = []
     for trials, champions in ((2, 1), (3, 0)):
-        more = (f"sweep.n_trials={trials}", "confirm.top_k=1", "confirm.seeds=2")
+        more = (f"sweep.n_trials={trials}", "confirm.top_k=1", "confirm.seeds=3")
         driver = harness.driver(harness.configure(tmp_path, *harness.SWEEP, *more), recorder=Recorder(uri, "nav"))
         assert driver.run() == 0
         told.append(driver.status.findings)

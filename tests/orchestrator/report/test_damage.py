@@ -13,7 +13,7 @@ from PIL import Image
 from orchestrator import command, diagnose, evaluate, rerun
 from orchestrator.report.__main__ import report
 
-CONFIRM = ("sweep.n_trials=3", "confirm.top_k=1", "confirm.seeds=2")
+CONFIRM = ("sweep.n_trials=3", "confirm.top_k=1", "confirm.seeds=3")
 PARETO = (
     "sweep.objective=null",
     "+sweep.objectives={Eval/success_rate: {direction: maximize, worst: 0.0},"

@@ -46,10 +46,11 @@ def make_trial(folder: Path, config, number: int, state="finished", reason=None)
     for step in (12, 24, 36, 48):
         metrics = {"Eval/success_rate": last if step > 12 else 0.1, "Eval/collision_rate": 0.3 - number / 100}
         metrics |= {"Eval/time_to_goal": 5.0} if number % 2 else {"Loss/value": 1.0}
-        if step == 48:
-            metrics |= {"Eval/success_rate_low": last - 0.04, "Eval/success_rate_high": last + 0.04}
         with open(own.folder / "metrics.jsonl", "a") as log:
             log.write(json.dumps({"step": step, "time": 1.0 * step, "metrics": metrics}) + "\n")
+    rooms = np.full((4, 100), 0.0)
+    rooms[0, :10] = rooms[1:, : 50 + number] = 1.0
+    np.savez(own.folder / "eval_rooms.npz", step=np.array([12, 24, 36, 48]), success_rate=rooms)
     (own.folder / "diagnosis.md").write_text(
         "# What the curves of 48 iterations show\n\n"
         "- **still_rising** information, iterations 36 to 48: it rises. Train on.\n"
@@ -75,9 +76,18 @@ def text_of(page):
 class TestRows:
     def test_metrics_are_means_over_the_last_evaluations_as_the_objective_is(self, study):
         _, config, trials = study
-        row = rows(trials, Judge(config), Careful())[4]
+        careful = Careful()
+        np.savez(trials[2].trial.runs[0].folder / "eval_rooms.npz", success_rate=np.zeros(3))
+        (trials[3].trial.runs[0].folder / "eval_rooms.npz").unlink()
+        known = rows(trials, Judge(config), careful)
+        assert [row.interval for row in known[2:4]] == [None, None]
+        assert len(careful.lines) == 1  # the other file is not there, and nobody misses it
+        row = known[4]
         assert row.metrics["Eval/success_rate"] == pytest.approx(0.54)
-        assert row.interval == (pytest.approx(0.50), pytest.approx(0.58))
+        # By hand: 54 of 100 rooms are reached in each of the last three evaluations, s^2 = 0.54 * 0.46 * 100 / 99.
+        half = 1.959964 * math.sqrt(0.54 * 0.46 / 99)
+        assert row.interval == (pytest.approx(0.54 - half), pytest.approx(0.54 + half))
+        assert all(row.interval[0] < row.value < row.interval[1] for row in known if row.interval)
         assert row.curves["Eval/success_rate"] == [(12, 0.1), (24, 0.54), (36, 0.54), (48, 0.54)]
         assert "Eval/time_to_goal" not in row.metrics
         assert list(row.verdicts) == ["still_rising"]

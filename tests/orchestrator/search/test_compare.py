@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from orchestrator.search.compare import Rooms, mean, paired_difference
+from orchestrator.search.compare import Rooms, interval, mean, paired_difference
 
 EVALUATIONS, ROOMS = 3, 100
 
@@ -27,6 +27,15 @@ def test_the_mean_leaves_out_rooms_that_have_no_value() -> None:
     time_to_goal = np.array([[[3.0, np.nan, 5.0], [4.0, 6.0, 8.0]], [[np.nan, 2.0, np.nan], [2.0, 2.0, 2.0]]])
     assert mean(time_to_goal) == pytest.approx([(4 + 6) / 2, 2.0])
     assert np.isnan(mean(np.full((1, 1, 3), np.nan))).all()
+
+
+def test_an_interval_over_rooms_averages_each_rooms_evaluations_first() -> None:
+    found = interval(np.array([[1.0, 0.0, 3.0, np.nan], [2.0, 1.0, 3.0, np.nan]]))
+    # By hand: the rooms' means are 1.5, 0.5 and 3, of which s^2 = (1/6)^2 (1^2 + 7^2 + 8^2) / 2 = 19 / 12.
+    assert found is not None
+    assert (found.value, found.high - found.value) == (pytest.approx(5 / 3), pytest.approx(1.959964 * (19 / 36) ** 0.5))
+    assert found.value - found.low == pytest.approx(found.high - found.value)
+    assert interval(np.array([[1.0, np.nan]])) is None
 
 
 def test_a_difference_is_the_mean_over_seeds_and_rooms() -> None:

@@ -111,6 +111,16 @@ def test_intervals_are_wider_where_more_is_compared(tmp_path: Path, config: Conf
     assert together.low < alone.low < alone.high < together.high
 
 
+def test_no_interval_of_a_rate_goes_beyond_what_rates_can_differ_by(tmp_path: Path, config: Config) -> None:
+    simulation = Simulation(tmp_path, config, 1, 4.0)
+    seeds = fresh_seeds(1, [1], 3)
+    baseline, other = (simulation.confirm(number, 0.0, seeds) for number in range(2))
+    confirmed = judge_all(simulation.judge, seeds, baseline, [other], [], Careful())
+    assert -1.0 < confirmed.comparisons[0].low < 0.0
+    assert confirmed.comparisons[0].high == 1.0
+    assert "to +1.0000) on 3 fresh seeds" in confirmed.words
+
+
 def test_what_is_worse_is_called_worse_and_less_may_be_better(tmp_path: Path) -> None:
     for direction, verdict in (("maximize", "worse"), ("minimize", "better")):
         config = harness.configure(tmp_path, *harness.SWEEP, f"sweep.direction={direction}")

@@ -53,7 +53,7 @@ def test_where_nothing_better_is_shown_the_best_is_the_baseline(tmp_path: Path) 
     folder = tmp_path / "study"
     harness.behave(folder, all={"success": 0.8, "spread": 0.02}, _1={"success": 0.9}, confirm={"success": 0.8})
     recorder = harness.Recorded()
-    config = harness.configure(tmp_path, *harness.SWEEP, "sweep.n_trials=3", "confirm.top_k=2", "confirm.seeds=2")
+    config = harness.configure(tmp_path, *harness.SWEEP, "sweep.n_trials=3", "confirm.top_k=2", "confirm.seeds=3")
     driver = harness.driver(config, recorder=recorder)
     assert driver.run() == 0
     assert driver.status.best == (1, pytest.approx(0.9 + 0.02 * (7919 % 101 / 50 - 1)))
@@ -67,11 +67,11 @@ def test_where_nothing_better_is_shown_the_best_is_the_baseline(tmp_path: Path) 
 
 def test_a_confirmed_study_given_again_starts_nothing_and_goes_on_with_more(tmp_path: Path) -> None:
     folder = tmp_path / "study"
-    harness.behave(folder, all={"success": 0.8}, _1={"success": 0.9}, _3={"success": 0.95})
-    confirm = ("confirm.top_k=1", "confirm.seeds=2")
+    harness.behave(folder, all={"success": 0.8}, _1={"success": 0.9}, _3={"success": 0.95}, confirm_3={"success": 0.85})
+    confirm = ("confirm.top_k=1", "confirm.seeds=3")
     assert harness.sweep(tmp_path, "sweep.n_trials=3", *confirm).run() == 0
     before = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.suffix in (".json", ".yaml", ".jsonl")}
-    assert len([p for p in before if p.name == "result.json"]) == 3 + 4
+    assert len([p for p in before if p.name == "result.json"]) == 3 + 6
     again = harness.sweep(tmp_path, "sweep.n_trials=3", *confirm)
     assert again.run() == 0
     assert {p: p.stat().st_mtime_ns for p in before} == before
@@ -79,16 +79,23 @@ def test_a_confirmed_study_given_again_starts_nothing_and_goes_on_with_more(tmp_
     assert harness.sweep(tmp_path, "sweep.n_trials=4", *confirm).run() == 0
     starts = {str(f.parent.relative_to(folder)): len(f.read_text().splitlines()) for f in folder.rglob("starts")}
     assert set(starts.values()) == {1}  # nothing twice
-    assert len(starts) == 4 + 6
+    assert len(starts) == 4 + 9
     result = told(folder)
     assert [c["trial"] for c in result["comparisons"]] == [3, 1]  # what was confirmed before is compared again
-    assert result["winner"] == 3
+    assert (result["winner"], result["words"].partition(", by ")[0]) == (
+        1,
+        "trial 3 was the best of the search; on fresh seeds trial 1 was better than the baseline",
+    )
+    page = (folder / "report.html").read_text()
+    assert "Trial 3 was the best of the search; on fresh seeds trial 1 was better" in page
+    remarks = dict(re.findall(r"<td>(\d+)<td>finished<td class=words>([^<\n]*)", page))
+    assert (remarks["1"], remarks["3"]) == ("confirmed winner", "best of the search")
 
 
 def test_a_failed_seed_of_a_confirmation_is_never_averaged_away(tmp_path: Path) -> None:
     folder = tmp_path / "study"
     harness.behave(folder, all={"success": 0.8}, _1={"success": 0.9}, confirm_1={"do": "diverge"})
-    assert harness.sweep(tmp_path, "sweep.n_trials=2", "confirm.top_k=1", "confirm.seeds=2").run() == 0
+    assert harness.sweep(tmp_path, "sweep.n_trials=2", "confirm.top_k=1", "confirm.seeds=3").run() == 0
     (comparison,) = told(folder)["comparisons"]
     assert (comparison["verdict"], told(folder)["winner"]) == ("failed", None)
     assert "diverged: loss is nan" in comparison["reason"]
@@ -204,7 +211,7 @@ def test_a_trial_that_breaks_a_constraint_is_never_the_best(tmp_path: Path) -> N
     safe, reckless = {"eval": {"Eval/collision_rate": 0.04}}, {"eval": {"Eval/collision_rate": 0.2}}
     harness.behave(folder, all={"success": 0.5} | safe, _1={"success": 0.9} | reckless, _2={"success": 0.7} | safe)
     constraint = "+sweep.constraints={Eval/collision_rate: {max: 0.05}}"
-    driver = harness.sweep(tmp_path, "sweep.n_trials=4", constraint, "confirm.top_k=1", "confirm.seeds=2")
+    driver = harness.sweep(tmp_path, "sweep.n_trials=4", constraint, "confirm.top_k=1", "confirm.seeds=3")
     assert driver.run() == 0
     assert driver.status.best == (2, pytest.approx(0.7))
     assert driver.status.views["trial_0001"].reason == "breaks Eval/collision_rate <= 0.05 (0.200, by 0.150)"
@@ -217,7 +224,7 @@ def test_a_winner_must_keep_the_constraints_on_fresh_seeds_too(tmp_path: Path) -
     safe, reckless = {"eval": {"Eval/collision_rate": 0.04}}, {"eval": {"Eval/collision_rate": 0.2}}
     harness.behave(folder, all={"success": 0.5} | safe, _1={"success": 0.9}, confirm_1=reckless)
     constraint = "+sweep.constraints={Eval/collision_rate: {max: 0.05}}"
-    assert harness.sweep(tmp_path, "sweep.n_trials=2", constraint, "confirm.top_k=1", "confirm.seeds=2").run() == 0
+    assert harness.sweep(tmp_path, "sweep.n_trials=2", constraint, "confirm.top_k=1", "confirm.seeds=3").run() == 0
     (comparison,) = told(folder)["comparisons"]
     assert (comparison["verdict"], told(folder)["winner"]) == ("breaks a constraint", None)
     assert comparison["low"] > 0  # by its success alone it would have won
@@ -272,9 +279,25 @@ def test_a_front_with_its_hypervolume(tmp_path: Path) -> None:
     assert "weight" in (folder / "front" / "trial_0001.yaml").read_text()
 
 
+@pytest.mark.parametrize("kind", [("confirm.top_k=1", "confirm.seeds=3"), ("confirm.top_k=0",), PARETO])
+def test_where_no_trial_finished_the_first_failure_says_why(tmp_path: Path, kind: tuple[str, ...]) -> None:
+    folder, screen = tmp_path / "study", harness.Quiet()
+    harness.behave(folder, all={"do": "mistake", "at": 1})
+    driver = harness.sweep(tmp_path, "sweep.n_trials=2", *kind, screen=screen)
+    assert driver.run() == 0
+    why = "policy.hidden_dims=[8]: expected [16, 16], as in its checkpoint"
+    assert [line for line in driver.status.findings if "finished" in line] == [f"no trial finished: {why}"]
+    page = (folder / "report.html").read_text()
+    assert f"<p class=verdict>No trial finished: {why}.\n" in page.replace("</p>", "\n")
+    # Both ended before their first iteration: there is nothing that could not be read.
+    assert (folder / "trial_0000" / "metrics.jsonl").read_bytes() == b""
+    assert screen.notes == []
+    assert "could not be read" not in page
+
+
 def test_where_no_trial_is_left_to_confirm_none_is_counted(tmp_path: Path) -> None:
     harness.behave(tmp_path / "study", all={"success": 0.8}, _1={"do": "diverge"})
-    driver = harness.sweep(tmp_path, "sweep.n_trials=2", "confirm.top_k=1", "confirm.seeds=2")
+    driver = harness.sweep(tmp_path, "sweep.n_trials=2", "confirm.top_k=1", "confirm.seeds=3")
     assert driver.run() == 0
     assert driver.status.confirmations == 0
     assert driver.status.findings[0].startswith("nothing to confirm")
