@@ -215,8 +215,8 @@ def _validate_search(config: Config) -> None:
             f"{config.algorithm.iterations}, or sweep.pruner=null: there would be nothing to prune by"
         )
     if confirm.top_k > 0:
-        why = "one training says nothing about the noise of the seed"
-        _check(2 <= confirm.seeds <= 1000, "confirm.seeds", confirm.seeds, f"2 to 1000: {why}")
+        why = "two trainings may happen to agree, and say nothing about how seeds vary"
+        _check(3 <= confirm.seeds <= 1000, "confirm.seeds", confirm.seeds, f"3 to 1000: {why}")
         why = "a front has no one winner to confirm"
         _check(not sweep.objectives, "confirm.top_k", confirm.top_k, f"0 with several objectives: {why}")
 

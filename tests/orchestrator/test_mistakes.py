@@ -146,7 +146,7 @@ MISTAKES = {
         ["sweep.pruner", "several objectives"],
     ),
     "confirming a front": (["+sweep=pareto", "confirm.top_k=2"], ["confirm.top_k=2", "expected 0"]),
-    "confirming with one seed": ([SWEEP, "confirm.seeds=1"], ["confirm.seeds=1", "2 to 1000"]),
+    "confirming with two seeds": ([SWEEP, "confirm.seeds=2"], ["confirm.seeds=2", "3 to 1000", "how seeds vary"]),
     "confirming less than nothing": ([SWEEP, "confirm.top_k=-1"], ["confirm.top_k=-1"]),
     "constraint on no metric": (
         [SWEEP, "+sweep.constraints={Eval/collison_rate: {max: 0.1}}"],
