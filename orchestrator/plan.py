@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.config import PROJECT, Config, world_of
-from orchestrator.errors import UserError, nearest
+from orchestrator.errors import UserError, nearest, shown
 from orchestrator.job.spec import RESULT, read
 from orchestrator.launch.base import Launcher
 from orchestrator.launch.loading import load
@@ -27,6 +27,8 @@ class Plan:
     space: Space | None
     """None: a single run."""
     search: Search
+    hindrance: str | None = None
+    """Why the search can't go on in its folder: what ends everything but a dry run."""
 
 
 def make(config: Config) -> Plan:
@@ -42,8 +44,14 @@ def make(config: Config) -> Plan:
     else:
         space = _check_sweep(config, output)
         search = Sweep(config, space, output / config.sweep.name)
-    search.check()
-    return Plan(config, load(config.launcher), space, search)
+    hindrance = None
+    try:
+        search.check()
+    except UserError as error:
+        if not config.dry_run:
+            raise
+        hindrance = str(error)
+    return Plan(config, load(config.launcher), space, search, hindrance)
 
 
 def _check_sweep(config: Config, output: Path) -> Space:
@@ -85,8 +93,23 @@ def describe(plan: Plan, launcher: Launcher) -> list[str]:
             lines.append(f"keeping {' and '.join(str(constraint) for constraint in judge.constraints)}")
         if config.confirm.top_k:
             lines.append(f"then the best {config.confirm.top_k} and the baseline on {config.confirm.seeds} fresh seeds")
-    lines.append(_how_long(plan, launcher))
+    lines += [_how_long(plan, launcher), *outside(plan)]
+    if plan.hindrance is not None:
+        lines.append(f"without dry_run this would be refused: {plan.hindrance}")
     return lines
+
+
+def outside(plan: Plan) -> list[str]:
+    """A line for each value of today's that the search can't come to, on what that means, and how to keep it."""
+    if plan.space is None:
+        return []
+    today = plan.space.today(plan.config)
+    return [
+        f"{d.path} is searched over {d.text}: today's {shown(today[d.path])} is the baseline's alone; to keep it for "
+        f"all: '+sweep.params={{{d.path}: null}}'"
+        for d in plan.space.dimensions
+        if not d.contains(today[d.path])
+    ]
 
 
 def _how_long(plan: Plan, launcher: Launcher) -> str:

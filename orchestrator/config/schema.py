@@ -194,7 +194,7 @@ class SweepConfig:
     """Trainings of each trial, with the seeds ``seed``, ``seed`` + 1, …: the study is told their mean. One that fails
     fails the trial."""
     params: dict[str, Any] = field(default_factory=dict)
-    """Config path -> values, in the grammar of ``orchestrator/search/grammar.py``."""
+    """Config path -> values, in the grammar of ``orchestrator/search/grammar.py``; null takes a path out again."""
     space: str | None = None
     """``pkg.mod.function(trial, params) -> {config path: value}``: a conditional part of the space."""
     sampler: dict[str, Any] = field(default_factory=lambda: {"_target_": "optuna.samplers.TPESampler"})

@@ -95,7 +95,7 @@ class Dimension:
             told = self.decode(self.nearest(value))
         except (ValueError, TypeError):
             return False
-        if isinstance(value, bool) or not isinstance(value, int | float) or isinstance(told, str):
+        if isinstance(value, bool) or not all(isinstance(v, int | float) for v in (value, told)):
             return bool(told == value)
         return math.isclose(told, value, rel_tol=1e-9, abs_tol=1e-12)
 

@@ -10,7 +10,7 @@ from typing import Any
 import optuna
 
 from orchestrator.config import Config, from_plain, to_plain, validate
-from orchestrator.errors import UserError, nearest
+from orchestrator.errors import UserError, nearest, shown
 from orchestrator.record.fields import flatten
 from orchestrator.search.conditional import Conditional
 from orchestrator.search.grammar import Dimension, parse
@@ -88,13 +88,15 @@ def build(config: Config) -> Space:
         if path not in leaves:
             known = [leaf for leaf in leaves if _why_not(leaf) is None]
             raise UserError(f"sweep.params.{path}: the config has no such value{nearest(path, known)}")
+        if text is None:  # taken out of the search: today's value is every trial's
+            continue
         why = _why_not(path)
         if why is not None:
             raise UserError(f"sweep.params.{path}: cannot be searched: {why}")
         dimensions.append(parse(path, text))
     space = Space(tuple(dimensions), Conditional(sweep.space) if sweep.space else None)
     if not space.dimensions and space.function is None:
-        raise UserError("sweep.params={}: expected at least one config path with its values")
+        raise UserError(f"sweep.params={shown(sweep.params)}: expected at least one config path with its values")
     _probe(config, space)
     if space.function is not None:
         _probe_function(config, space, space.function)

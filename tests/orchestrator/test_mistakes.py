@@ -288,6 +288,28 @@ def test_dry_run_says_what_would_be_run_and_starts_nothing(cli: Cli, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+def test_dry_run_shows_what_is_outside_of_the_search_and_what_would_be_refused(cli: Cli, tmp_path: Path) -> None:
+    own = (SWEEP, f"output_dir={tmp_path}", "dry_run=true", "task.rewards.progress.weight=0")
+    (tmp_path / "reward_weights").mkdir()
+    (tmp_path / "reward_weights" / "study.yaml").write_text("uid: x\npoints: []\nconfig: {seed: 3, sweep: {}}\n")
+    code, out, err = cli(*own)
+    assert (code, err) == (0, "")
+    take_out = "+sweep.params={task.rewards.progress.weight: null}"
+    assert out.splitlines()[-2] == (
+        "task.rewards.progress.weight is searched over interval(0.5, 6): today's 0.0 is the baseline's alone; to keep "
+        f"it for all: '{take_out}'"
+    )
+    assert out.splitlines()[-1].startswith(
+        "without dry_run this would be refused: study 'reward_weights' was begun with another config: "
+    )
+    code, out, err = cli(*own, take_out)
+    assert (code, err) == (0, "")
+    assert "progress.weight" not in out.partition("this would be refused")[0]
+    code, out, err = cli(*own, take_out, "dry_run=false")
+    assert (code, out) == (2, "")
+    assert "was begun with another config" in err
+
+
 def test_hydras_own_switches_work(cli: Cli) -> None:
     code, out, _ = cli("--cfg", "job", "seed=7")
     assert code == 0

@@ -1,5 +1,6 @@
 """Search spaces over the config."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import fake_space
@@ -30,11 +31,24 @@ def test_today_is_the_baseline(config: Config) -> None:
 
 
 def test_every_default_sweep_has_the_baseline_inside(tmp_path) -> None:
-    for name in ("reward_weights", "ppo"):
-        config = harness.configure(tmp_path, f"+sweep={name}")
+    for name in ("reward_weights", "ppo", "pareto", "reach_weights"):
+        config = harness.configure(tmp_path, f"+sweep={name}", "task=reach" if name == "reach_weights" else "task=nav")
         space = build(config)
         today = space.today(config)
         assert [d.path for d in space.dimensions if not d.contains(today[d.path])] == []
+
+
+def test_null_takes_a_path_out_of_the_search(tmp_path) -> None:
+    progress = "task.rewards.progress.weight"
+    config = harness.configure(tmp_path, *harness.SWEEP, f"{progress}=0", f"+sweep.params={{{progress}: null}}")
+    space = build(config)
+    assert len(space.dimensions) == 9
+    assert progress not in {d.path for d in space.dimensions}
+    assert apply(config, space.today(config)).task.rewards["progress"].weight == 0.0
+    with pytest.raises(UserError, match=r"sweep\.params\.task\.rewards\.progres\.weight: the config has no such value"):
+        build(replace(config, sweep=replace(config.sweep, params={"task.rewards.progres.weight": None})))
+    with pytest.raises(UserError, match=r"sweep\.params=\{algorithm.gamma: null\}: expected at least one config path"):
+        build(replace(config, sweep=replace(config.sweep, params={"algorithm.gamma": None})))
 
 
 def test_no_trial_of_the_default_sweep_of_ppo_speeds_up_towards_its_end(tmp_path) -> None:
