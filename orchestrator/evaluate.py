@@ -217,8 +217,8 @@ def table(results: Sequence[Result], name: str, rooms: int, width: int | None = 
     cells = [["policy", *results[0].metrics]]
     for result, shown in zip(results, names, strict=True):
         estimates = result.metrics.values()
-        cells.append([shown, *("-" if math.isnan(e.value) else f"{e.value:.3f}" for e in estimates)])
-        cells.append(["", *("" if math.isnan(e.low) else f"[{e.low:.3f}, {e.high:.3f}]" for e in estimates)])
+        cells.append([shown, *("-" if math.isnan(e.value) else f"{e.value:z.3f}" for e in estimates)])
+        cells.append(["", *("" if math.isnan(e.low) else f"[{e.low:z.3f}, {e.high:z.3f}]" for e in estimates)])
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     while width is not None and sum(widths) + 2 * (len(widths) - 1) > width and len(widths) > 2:
         widths.pop()

@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.config import PROJECT
 from orchestrator.report.diagnosis import summarise
 from orchestrator.search.base import trial_folder
 from orchestrator.search.objective import SUCCESS
@@ -23,6 +24,9 @@ REFRESH, REPORT = 1.0, 30.0
 """Seconds between two drawings of the table, and between two plain lines on how far trials are."""
 
 _STYLE = {"running": "cyan", "finished": "green", "pruned": "yellow", "failed": "red", "interrupted": "yellow"}
+LOGS, STORE = PROJECT / "sweeps", f"sqlite:///{PROJECT / 'mlruns' / 'mlflow.db'}"
+"""What ``make tensorboard`` and ``make ui`` show."""
+
 _CHROME = 9  # lines of the screen that are not trials: frame, head, the lines below, room for notes
 
 
@@ -203,7 +207,7 @@ class PlainScreen:
         if time.monotonic() - self._reported >= REPORT:
             self._reported = time.monotonic()
             live = [v for v in status.views.values() if v.state == "running"]
-            parts = [f"{_name(v)} at {v.step}/{v.total}{_success(v)}" for v in live]
+            parts = [f"{_name(v)} at {v.step}/{v.total}{_of_seeds(v)}{_success(v)}" for v in live]
             self.note("; ".join([*parts, _headline(status, time.monotonic() - self._began)]))
 
     def note(self, line: str) -> None:
@@ -220,10 +224,16 @@ class PlainScreen:
         if view.state == "finished":
             best = _is_best(status, view) and view.number > 0 and status.total > 1
             remark = f", {view.reason}" if view.reason else ", the best so far" if best else ""
-            return (
-                f"{name} finished: {_result(status, view)}{remark}; {_headline(status, time.monotonic() - self._began)}"
-            )
+            result = _result(status, view) + self._mean(status)
+            return f"{name} finished: {result}{remark}; {_headline(status, time.monotonic() - self._began)}"
         return f"{name} {view.state}" + (f": {view.reason}" if view.reason else "")
+
+    def _mean(self, status: Status) -> str:
+        """What a result is, once: the newest value, which was told until now, may be far from it."""
+        if status.window == 1 or "window" in self._told_of:
+            return ""
+        self._told_of.add("window")
+        return f" (mean{'s'[: len(status.objectives) > 1]} of the last {status.window} evaluations)"
 
 
 def _choose(status: Status, room: int) -> tuple[list[View], int]:
@@ -267,9 +277,9 @@ def _headline(status: Status, elapsed: float, by_name: bool = False) -> str:
     if status.confirmations and len(status.ended()) >= status.total:
         parts.append(f"{confirmed} of {status.confirmations} confirmations")
     if status.best is not None and status.total > 1:
-        against = f" (baseline {status.baseline:.3f})" if status.baseline is not None else ""
+        against = f" (baseline {status.baseline:z.3f})" if status.baseline is not None else ""
         sought = _short_name(status.sought) if by_name else status.sought
-        parts.append(f"best {sought} {status.best[1]:.3f} in trial {status.best[0]}{against}")
+        parts.append(f"best {sought} {status.best[1]:z.3f} in trial {status.best[0]}{against}")
     broken = sum(bool(view.broken) for view in status.ended())
     if broken:
         parts.append(f"{broken} break{'s'[: broken == 1]} a constraint")
@@ -284,12 +294,16 @@ def _headline(status: Status, elapsed: float, by_name: bool = False) -> str:
     return " · ".join(parts)
 
 
+def _of_seeds(view: View) -> str:
+    return f" iterations of {view.runs} seeds" if view.runs > 1 else ""
+
+
 def _success(view: View) -> str:
     return "" if view.success is None else f", success {_number(view.success)}"
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
+    return "" if value is None else f"{value:z.3f}"
 
 
 def _duration(seconds: float) -> str:
@@ -297,8 +311,8 @@ def _duration(seconds: float) -> str:
     return f"{seconds} s" if seconds < 100 else f"{seconds // 60}:{seconds % 60:02d} min"
 
 
-def summary(status: Status, folder: Path, tracking: str | None, is_sweep: bool) -> Iterable[str]:
-    """The lines at the end."""
+def summary(status: Status, folder: Path, tracking: str | None, is_sweep: bool, told: bool = False) -> Iterable[str]:
+    """The lines at the end. ``told``: why a training ended early stands above already, uncut."""
     ended = status.ended()
     if is_sweep:
         counts = [(s, sum(v.state == s for v in ended)) for s in ("finished", "pruned", "failed")]
@@ -311,25 +325,28 @@ def summary(status: Status, folder: Path, tracking: str | None, is_sweep: bool) 
         yield from status.findings
         if status.again is not None:
             whose, override = status.again
-            python = _short(Path(sys.executable))
-            yield f"train {whose} again: {python} -m orchestrator --config-dir {_short(folder)} {override}"
+            python = short(Path(sys.executable))
+            yield f"train {whose} again: {python} -m orchestrator --config-dir {short(folder)} {override}"
     else:
         for view in status.views.values():
-            result = f": {status.sought} {view.value:.4f}" if view.value is not None else ""
+            if told and view.reason:
+                continue
+            result = f": {status.sought} {view.value:z.4f}" if view.value is not None else ""
             yield f"trial {view.number} {view.state}{result}" + (f": {view.reason}" if view.reason else "")
     yield from summarise(list(status.verdicts.values()))
     if is_sweep and (folder / "report.html").exists():
-        yield f"report: {_short(folder / 'report.html')}"
-    yield f"files: {_short(folder)}"
-    yield (
-        f"curves: {_beside_python('tensorboard')} --logdir {_short(folder)}"
-        + (
-            f", or {_beside_python('mlflow')} ui --backend-store-uri {tracking}"
-            if tracking and not tracking.startswith("http")
-            else ""
-        )
-        + (f", or {tracking}" if tracking and tracking.startswith("http") else "")
-    )
+        yield f"report: {short(folder / 'report.html')}"
+    only = next(iter(status.views), "") if len(status.views) == 1 and not is_sweep else ""
+    yield f"files: {short(folder / only)}"
+    at_home = Path.cwd() == PROJECT
+    logs = f"{_beside_python('tensorboard')} --logdir {short(folder)}"
+    curves = ["make tensorboard" if at_home and folder.parent == LOGS else logs]
+    if tracking is not None and tracking.startswith("http"):
+        curves.append(tracking)
+    elif tracking is not None:
+        browse = f"{_beside_python('mlflow')} ui --backend-store-uri {tracking}"
+        curves.append("make ui" if at_home and tracking == STORE else browse)
+    yield f"curves: {', or '.join(curves)}"
 
 
 def _best(status: Status) -> Iterable[str]:
@@ -338,21 +355,21 @@ def _best(status: Status) -> Iterable[str]:
     if status.baseline is not None:
         breaks = f", breaks {', '.join(baseline.broken)}" if baseline is not None and baseline.broken else ""
         unbeaten = ", and no other trial came out better" if status.best is not None and status.best[0] == 0 else ""
-        yield f"  baseline (trial 0)  {status.sought} {status.baseline:.4f}{breaks}{unbeaten}"
+        yield f"  baseline (trial 0)  {status.sought} {status.baseline:z.4f}{breaks}{unbeaten}"
     if status.best is not None and status.best[0] > 0:
         number, value = status.best
-        against = f"  ({value - status.baseline:+.4f})" if status.baseline is not None else ""
-        yield f"  best (trial {number})  {status.sought} {value:.4f}{against}"
+        against = f"  ({value - status.baseline:+z.4f})" if status.baseline is not None else ""
+        yield f"  best (trial {number})  {status.sought} {value:z.4f}{against}"
 
 
 def _beside_python(command: str) -> str:
     """How to start a command of this environment, which need not be activated."""
     path = Path(sys.executable).with_name(command)
-    return _short(path) if path.exists() else command
+    return short(path) if path.exists() else command
 
 
-def _short(path: Path) -> str:
-    """Relative to the working directory where that is shorter to type."""
+def short(path: Path) -> str:
+    """A path relative to the working directory where that is shorter to type."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

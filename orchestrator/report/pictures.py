@@ -133,7 +133,7 @@ def correlations(rows: Sequence[Row], params: Sequence[str], metrics: Sequence[s
             table[i, j] = rho
             if not np.isnan(rho):
                 weight, colour = ("bold", "black") if sure else ("normal", "#777")
-                axes.text(j, i, f"{rho:+.2f}", ha="center", va="center", fontsize=8, fontweight=weight, color=colour)
+                axes.text(j, i, f"{rho:+z.2f}", ha="center", va="center", fontsize=8, fontweight=weight, color=colour)
     axes.imshow(table, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", alpha=0.6)
     axes.set_xticks(range(len(metrics)), [m.partition("/")[2].replace("_", "\n", 1) for m in metrics], fontsize=8)
     axes.set_yticks(range(len(params)), [short(p) for p in params], fontsize=8)

@@ -195,8 +195,8 @@ def _table(described: Front) -> list[str]:
         for metric, value in point.values.items():
             as_bad = value == described.objectives[metric].worst
             worst |= as_bad
-            row.append(f"{value:.4f}{'*' if as_bad else ''}")
-        row += [f"{point.constraints[m]:.4f}" if m in point.constraints else "" for m in bounded]
+            row.append(f"{value:z.4f}{'*' if as_bad else ''}")
+        row += [f"{point.constraints[m]:z.4f}" if m in point.constraints else "" for m in bounded]
         cells.append(row)
     widths = [max(len(cell) for cell in column) for column in zip(*cells, strict=True)]
     told = ["  " + "  ".join([r[0].ljust(widths[0]), *map(str.rjust, r[1:], widths[1:])]).rstrip() for r in cells]

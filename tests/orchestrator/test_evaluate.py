@@ -177,6 +177,11 @@ def test_a_narrow_terminal_has_fewer_columns_and_says_so(width):
     assert table[3].split("  ")[0].endswith("trial_0000 @120")
     assert lines[8] == f"no room for {', '.join(names[len(shown) :])}: take a wider terminal, --json, or a file"
     assert len(evaluate.table(results, "open", 1000)[2]) > 120  # as it is where it isn't for a terminal
+    nothing = evaluate.Result("straight", "abc", 0.0, {names[0]: Estimate(-0.0, -1e-9, -0.0)})
+    assert [line.split("  ")[-1].strip() for line in evaluate.table([nothing], "open", 10)[3:]] == [
+        "0.000",
+        "[0.000, 0.000]",
+    ]
 
 
 @pytest.mark.parametrize("task", tasks.names())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from orchestrator.config import PROJECT
 from orchestrator.search.objective import Objective
 from orchestrator.status import Status, View
 from orchestrator.terminal import PlainScreen, TableScreen, open_screen, summary
@@ -88,10 +89,14 @@ def test_plain_lines_where_there_is_no_terminal(status: Status) -> None:
     assert len(lines) == 6  # one for each trial's state, and the note
     assert "\x1b" not in stream.getvalue()
     assert lines[1] == "trial 1 pruned: too far behind"
+    # Once is enough to say what a result is.
+    assert lines[0].startswith(
+        "trial 0 (baseline) finished: Eval/success_rate 0.810 (mean of the last 3 evaluations); "
+    )
     assert lines[3].startswith("trial 3 finished: Eval/success_rate 0.910, the best so far; 4 of 40 trials")
 
 
-def test_confirmations_follow_the_trials_and_are_counted_apart(status: Status) -> None:
+def test_confirmations_follow_the_trials_and_are_counted_apart(status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     status.total, status.confirmations, status.fresh_seeds = 5, 2, 3
     status.views["4"].state = "failed"
     status.views["confirm/3"] = View(3, 300, "running", 150, 0.9, runs=3, confirms=True, began=time.monotonic() - 22.5)
@@ -104,8 +109,10 @@ def test_confirmations_follow_the_trials_and_are_counted_apart(status: Status) -
     assert status.trainings_left() == pytest.approx(1.5 + 3)
     assert status.time_left() == pytest.approx(4.5 * 30 / 2, rel=0.05)
     stream = io.StringIO()
+    monkeypatch.setattr("orchestrator.terminal.REPORT", 0.0)
     open_screen(stream).show(status)
     assert "confirmation of trial 3 running" in stream.getvalue()
+    assert "confirmation of trial 3 at 150/300 iterations of 3 seeds, success 0.900; " in stream.getvalue()
 
 
 def test_the_summary_says_how_to_run_the_best_again(status: Status) -> None:
@@ -143,18 +150,32 @@ def test_the_table_fits_the_terminal(status: Status, width: int, objectives: lis
     assert ("1 breaks a constraint" in text) == (len(objectives) > 1)
 
 
-def test_a_single_training_is_the_best_of_nothing() -> None:
+def test_a_single_training_is_the_best_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     status = Status(total=1, slots=1, objectives=[RATE], preparing=False)
     status.views["trial_0003"] = View(3, 10, "finished", 10, 0.8, 0.81)
     status.best = (3, 0.81)
     stream = io.StringIO()
     open_screen(stream).show(status)
-    assert stream.getvalue().startswith("trial 3 finished: Eval/success_rate 0.810; ")
+    assert stream.getvalue().startswith("trial 3 finished: Eval/success_rate 0.810 (mean of the last 3 evaluations); ")
     assert "best" not in stream.getvalue()
     assert (
         next(iter(summary(status, Path("/data/sweeps/nav"), None, False)))
         == "trial 3 finished: Eval/success_rate 0.8100"
     )
+    status.views["trial_0003"].state, status.views["trial_0003"].reason = "failed", "diverged"
+    nav = PROJECT / "sweeps" / "nav"
+    store = f"sqlite:///{PROJECT}/mlruns/mlflow.db"
+    monkeypatch.chdir(PROJECT)
+    # Where lines stay, as there are no others to be seen, the reason has been told.
+    assert list(summary(status, nav, store, False, told=True)) == [
+        "files: sweeps/nav/trial_0003",
+        "curves: make tensorboard, or make ui",
+    ]
+    assert next(iter(summary(status, nav, store, False))).startswith(
+        "trial 3 failed: Eval/success_rate 0.8100: diverged"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert f"tensorboard --logdir {nav}, or " in "\n".join(summary(status, nav, store, False))
 
 
 def test_every_value_has_the_name_of_its_objective(status: Status) -> None:
