@@ -20,8 +20,10 @@ from orchestrator.search.objective import Judge
 from orchestrator.status import View
 
 
-def drive(config: Config, launcher_options: Mapping[str, Any], tags: Mapping[str, str]) -> tuple[int, Search]:
-    """Train, or search. ``tags`` go to every run in MLflow.
+def drive(
+    config: Config, launcher_options: Mapping[str, Any], tags: Mapping[str, str], again: str | None = None
+) -> tuple[int, Search]:
+    """Train, or search. ``tags`` go to every run in MLflow; ``again``: which training a single run repeats.
 
     Returns the exit code and where the trials are; raises UserError before anything has started.
     """
@@ -30,16 +32,23 @@ def drive(config: Config, launcher_options: Mapping[str, Any], tags: Mapping[str
     if config.dry_run:
         print("\n".join(plan.describe(made, launcher)))
         return 0, made.search
+    for line in plan.outside(made):
+        print(line)
     tags = {**tags, **health.examine(config)}
     uri = resolve_uri(config.tracking.uri, PROJECT) if config.tracking.uri is not None else None
 
     def recorder(tell: Any) -> Recorder | NoRecorder:
+        if again is not None:  # only now, with the search open, is it known where
+            folder = trial_folder(made.search.folder, made.search.unfinished()[0].number)
+            tell(f"{again} is trained again as {terminal.short(folder)}")
         return Recorder(uri, config.experiment_name, tell=tell) if uri is not None else NoRecorder()
 
-    driver = Driver(config, made.search, launcher, recorder, terminal.open_screen(), provenance() | dict(tags))
+    screen = terminal.open_screen()
+    driver = Driver(config, made.search, launcher, recorder, screen, provenance() | dict(tags))
     code = driver.run()
     tracking = redact(uri) if uri is not None else None
-    print("\n".join(terminal.summary(driver.status, made.search.folder, tracking, made.space is not None)))
+    told = isinstance(screen, terminal.PlainScreen)
+    print("\n".join(terminal.summary(driver.status, made.search.folder, tracking, made.space is not None, told)))
     if code:
         print("interrupted; the same command goes on where it stopped")
         return code, made.search

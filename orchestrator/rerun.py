@@ -2,9 +2,10 @@
 
 Says whether it comes out equal.
 
-Everything is taken from MLflow: config, seed, curves, and which code made them; but it is trained on this machine,
-in as many processes as at first. On a CPU the same code gives the same curves bit for bit; other code, or a GPU, may
-end within the interval of the first result, or not.
+A folder stands for the run in MLflow that its training was recorded as. From there come config, seed, curves, and which
+code made them; but it is trained on this machine, in as many processes as at first, in a new folder that is named. On a
+CPU the same code gives the same curves bit for bit; other code, or a GPU, may end within the interval of the first
+result, or not.
 
 Exit codes: 0 equal, or within the interval; 1 not, or the training failed; 2 a mistake; 130 / 143 interrupted.
 """
@@ -137,7 +138,8 @@ def rerun(arguments: Sequence[str], **launcher_options: Any) -> int:
         print(f"other code: {line}")
     from orchestrator.drive import drive  # takes a second to import
 
-    code, search = drive(config, launcher_options, {"rerun_of": run_id})
+    first = f"{original.name} of {original.tags.get('study', config.experiment_name)}"
+    code, search = drive(config, launcher_options, {"rerun_of": run_id}, again=first)
     if code:
         return code
     number = search.unfinished()[0].number

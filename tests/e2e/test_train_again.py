@@ -41,6 +41,7 @@ def test_equal_bit_for_bit_or_said_not_to_be(recorded: tuple[MlflowClient, str],
     equal = again(run_id)
     assert equal.returncode == 0, equal.stdout + equal.stderr
     assert "equal bit for bit" in equal.stdout
+    assert f"trial_0000 of nav is trained again as {tmp_path / 'again' / 'nav' / 'trial_0000'}\n" in equal.stdout
     assert " -> " not in equal.stdout  # the same code, committed or not
     (rerun,) = client.search_runs([client.get_run(run_id).info.experiment_id], f"tags.rerun_of = '{run_id}'")
     assert rerun.info.status == "FINISHED"
