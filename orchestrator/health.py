@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -28,6 +27,8 @@ TAG, CHECKS = "doctor", "doctor.checks"
 """Tags: ``passed`` or ``off``; and what was seen."""
 FILE = "doctor.json"
 """These tags, in a study's folder."""
+RAISES = "the environment raises"
+"""How a check's figure begins where an exception came out of the environment."""
 ENGINES = ("torch", "mujoco", "mujoco-warp", "warp-lang")
 
 Finding = Mapping[str, str]
@@ -87,13 +88,18 @@ def _words(tags: Mapping[str, str]) -> str:
 
 
 def _counted(findings: Sequence[Finding]) -> str:
-    untold = Counter(finding["verdict"] for finding in findings)["could not tell"]
-    return f"{len(findings)} checks, nothing failed" + (f", {untold} could not tell" if untold else "")
+    untold = [finding["check"] for finding in findings if finding["verdict"] == "could not tell"]
+    told = f", {len(untold)} could not tell ({', '.join(untold)})" if untold else ""
+    return f"{len(findings)} checks, nothing failed{told}"
 
 
 def _refuse_sick(findings: Sequence[Finding], command: Sequence[str]) -> None:
     again = f"See {shlex.join((sys.executable, *command))}; doctor=off"
-    faults = [f"{f['check']}: {f['figure']} (look at: {f['look_at']})" for f in findings if f["verdict"] == "fail"]
+    failed = [finding for finding in findings if finding["verdict"] == "fail"]
+    raises = [f["figure"] for f in failed if f["figure"].startswith(RAISES)]
+    if raises:  # that, and not what a check was about, is what there is to mend
+        raise SickEnvironment(f"{raises[0]}. {again} begins all the same")
+    faults = [f"{f['check']}: {f['figure']} (look at: {f['look_at']})" for f in failed]
     if faults:
         raise SickEnvironment(f"the environment is sick: {'; '.join(faults)}. {again} trains on it all the same")
     crashed = [f"{f['check']}: {f['figure']}" for f in findings if f["verdict"] == "could not examine"]
@@ -154,11 +160,13 @@ def _ask(command: Sequence[str]) -> list[Finding]:
 
 
 def _kept(path: Path) -> list[Finding] | None:
+    """What was found earlier; None where nothing was, or what lies there is not what ``examine`` keeps."""
     try:
-        findings: list[Finding] = json.loads(path.read_text())
-    except (OSError, ValueError):
+        findings = json.loads(path.read_text())
+        good = all(finding["verdict"] in ("pass", "could not tell") and finding["check"] for finding in findings)
+    except (OSError, ValueError, TypeError, KeyError):
         return None
-    return findings
+    return findings if good and isinstance(findings, list) and findings else None
 
 
 def _keep(path: Path, text: str) -> bool:

@@ -11,6 +11,7 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # spinning threads would starve the physics
 
 import argparse
+import contextlib
 import difflib
 import json
 import shutil
@@ -51,7 +52,8 @@ def main(arguments: list[str] | None = None) -> int:
             backend=settings["backend"],
             privileged=typed(bool, settings["privileged"], "privileged"),
         )
-        findings = examine(patient)
+        with contextlib.redirect_stdout(sys.stderr):  # an environment may print what it likes
+            findings = examine(patient)
     except ConfigError as error:
         words = (str(error.value), error.key, error.key.rpartition(".")[2])
         near = [name for word in words for name in difflib.get_close_matches(word, error.candidates, n=1)]

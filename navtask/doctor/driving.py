@@ -113,6 +113,13 @@ INSIDE, CLEAR = 0.6, 1.8
 has hit something that it doesn't see."""
 HOLLOW = 0.01
 """Of the usual range: no body is so thin."""
+NEIGHBOURS = 5 / 72
+"""Of a whole turn: a wall or a corner fills such an arc, noise and drop-outs don't."""
+FEWEST = 24
+"""Beams between which a thing of the body's size can't hide."""
+NOISIEST = 0.65
+"""Of the range at collisions: what a scan may vary by at rest. Beyond it, by noise or drop-outs, its nearest value says
+little of what is there: at three quarters healthy environments begin to look hollow."""
 
 
 def _drive(patient: Patient, before: Mapping[str, Finding]) -> tuple[torch.Tensor, torch.Tensor] | str:
@@ -132,15 +139,32 @@ def _nearest(patient: Patient) -> tuple[torch.Tensor, torch.Tensor] | str:
     for now in drive.instants:
         if now.success is None or now.time_out is None or now.final is None:
             return "not told success, time_outs and final_obs"
-        # The middle one of five neighbours: a wall or a corner fills them all, noise and drop-outs don't.
-        scan = now.final[:, scans[0]]
-        near = torch.stack([scan.roll(k, -1) for k in range(-2, 3)]).median(0).values.amin(-1)
+        near = _smooth(now.final[:, scans[0]]).amin(-1)
         hit.append(near[now.done & ~now.success & ~now.time_out])
         free.append(near[~now.done])
     hits = torch.cat(hit)
     if len(hits) < LEAST_HITS:
         return f"only {len(hits)} collisions"
+    beams = scans[0].stop - scans[0].start
+    if beams < FEWEST:
+        return f"a scan of {beams} beams leaves room for what it doesn't show"
+    noise, touch = _noise(patient, scans[0]), hits.quantile(0.25).item()
+    if noise > NOISIEST * touch:
+        return f"the scan of a body at rest varies by {noise:.2g}, at collisions it shows {touch:.2g}"
     return hits, torch.cat(free)
+
+
+def _noise(patient: Patient, scan: slice) -> float:
+    """By how much the ranges of bodies at rest vary from step to step: the upper quartile."""
+    copy = patient.copy()
+    seen = [_smooth(copy.step(copy.idle()).observation[:, scan]) for _ in range(4)]
+    return (seen[3] - seen[2]).abs().quantile(0.75).item()
+
+
+def _smooth(scan: torch.Tensor) -> torch.Tensor:
+    """(N, beams) the middle one of each range and its neighbours."""
+    half = round(NEIGHBOURS * scan.shape[-1]) // 2
+    return torch.stack([scan.roll(k, -1) for k in range(-half, half + 1)]).median(0).values
 
 
 def solid(patient: Patient, before: Mapping[str, Finding]) -> Outcome:

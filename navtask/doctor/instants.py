@@ -80,14 +80,16 @@ def truncation(patient: Patient, before: Mapping[str, Finding]) -> Outcome:
     if before["reset consistency"].verdict != PASS:
         return UNKNOWN, NOT_ALIKE
     one, more = patient.copy(), patient.copy()
-    driver = Driver(one, patient.seed)
+    more.leave(int(more.limit.min()))
+    driver, age = Driver(one, patient.seed), torch.zeros_like(more.limit)
     for _ in range(3):
         action = driver.push()
         one.step(action)
-        more.step(action)
+        age = torch.where(more.step(action).done, 0, age + 1)
     one.leave(1)
     action = driver.push()
     now, on = one.step(action), more.step(action)
+    age = torch.where(on.done, 0, age + 1)
     only = now.done & ~on.done
     total = int(only.sum())
     if not total:
@@ -106,8 +108,10 @@ def truncation(patient: Patient, before: Mapping[str, Finding]) -> Outcome:
     for _ in range(END_STEPS):
         on = more.step(driver.push())
         assert on.time_out is not None
-        failed += int(on.done.sum())
-        excused += int(on.time_out.sum())
+        early = on.done & (age + 1 < more.limit)
+        failed += int(early.sum())
+        excused += int((on.time_out & early).sum())
+        age = torch.where(on.done, 0, age + 1)
     if excused:
         return FAIL, f"time_outs fires in {excused} of {failed} rooms that had time left"
     if now.final is None:

@@ -8,7 +8,7 @@ import torch
 from navtask.doctor.finding import FAIL, NOT_ALIKE, PASS, UNKNOWN, Finding, Outcome
 from navtask.doctor.patient import Copy, Driver, Patient
 
-SEEDS, ROOMS, EPISODES = 20, 8, 3
+SEEDS, ROOMS, EPISODES = 20, 8, 5
 REPEATED = 0.1
 """Share of beginnings equal to the one before (or next door) that is no accident any more."""
 
@@ -33,7 +33,7 @@ class Beginnings:
     """How often each part of a beginning repeats itself."""
 
     episodes: dict[str, float]
-    """Part -> share of episodes in which it is that of the room's episode before."""
+    """Part -> share of resets after which it is that of an earlier episode of the room."""
     rooms: dict[str, float]
     """Part -> share of rooms in which it is that of the room next door."""
     told: bool
@@ -58,15 +58,16 @@ class Beginnings:
         episodes, rooms = {}, {}
         for name in drawn[0]:
             part = torch.stack([d[name] for d in drawn])  # (seeds, episodes, rooms, K)
-            # Told apart by a thousandth of what it varies by at all.
-            close = 1e-3 * part.flatten(0, 2).std(0) + 1e-9
-            episodes[name] = _share((part[:, 1:] - part[:, :-1]).abs() <= close)
-            rooms[name] = _share((part - part.roll(1, dims=2)).abs() <= close)
+            # Told apart by a thousandth of its size: what varies by less might as well not vary.
+            close = 1e-3 * part.flatten(0, 2).square().mean(0).sqrt() + 1e-9
+            again = [(part[:, k : k + 1] - part[:, :k]).abs() <= close for k in range(1, EPISODES)]
+            episodes[name] = _share(torch.stack([equal.all(-1).any(1) for equal in again]))
+            rooms[name] = _share(((part - part.roll(1, dims=2)).abs() <= close).all(-1))
         return cls(episodes, rooms, told, ends)
 
 
 def _share(equal: torch.Tensor) -> float:
-    return equal.all(-1).double().mean().item()
+    return equal.double().mean().item()
 
 
 def _told(shares: Mapping[str, float], names: list[str]) -> str:
@@ -84,11 +85,11 @@ def random_reset(patient: Patient, _before: Mapping[str, Finding]) -> Outcome:
         return UNKNOWN, NO_LIMIT
     repeats = _repeats(b)
     if repeats and (repeats != ["goal"] or len(b.episodes) == 1):
-        return FAIL, f"the same as in the episode before: {_told(b.episodes, repeats)} of {_total()} resets"
+        return FAIL, f"the same as in an earlier episode: {_told(b.episodes, repeats)} of {_total()} resets"
     if not b.told:
         return UNKNOWN, "beginnings differ as a whole; not told apart are start, goal and layout"
     names = [name for name in b.episodes if name != "goal"]
-    return PASS, f"the same as in the episode before: {_told(b.episodes, names)} of {_total()} resets"
+    return PASS, f"the same as in an earlier episode: {_told(b.episodes, names)} of {_total()} resets"
 
 
 def _total() -> int:
@@ -113,10 +114,10 @@ def goals_differ(patient: Patient, _before: Mapping[str, Finding]) -> Outcome:
         return UNKNOWN, "doesn't tell where the goal is"
     repeats = _repeats(b)
     if repeats == ["goal"] and len(b.episodes) > 1:
-        return FAIL, f"the goal is that of the episode before in {b.episodes['goal']:.0%} of {_total()} resets"
+        return FAIL, f"the goal is that of an earlier episode in {b.episodes['goal']:.0%} of {_total()} resets"
     if "goal" in repeats:
         return UNKNOWN, "nothing else changes either"
-    return PASS, f"the goal is that of the episode before in {b.episodes['goal']:.0%} of {_total()} resets"
+    return PASS, f"the goal is that of an earlier episode in {b.episodes['goal']:.0%} of {_total()} resets"
 
 
 # -- what is left behind ---------------------------------------------------------------------------------------------
@@ -169,8 +170,8 @@ def hidden_state(patient: Patient, before: Mapping[str, Finding]) -> Outcome:
     return (PASS, "; ".join(told)) if told else (UNKNOWN, "can't begin the same episode twice")
 
 
-EPISODE = 45
-"""Steps that two equal episodes are compared over: longer than any look back over a window is likely to be."""
+LONGEST = 250
+"""Steps of an episode that are compared, at most: what looks back over a window shows only when that is over."""
 
 
 def _after_time_limit(patient: Patient, first_counts: bool) -> Outcome | None:
@@ -214,7 +215,9 @@ def _compare(one: Copy, other: Copy, rooms: torch.Tensor, first: torch.Tensor, w
     driver = Driver(one, seed + 2)
     still = torch.arange(one.rooms) % 2 == 0
     alive, reached = rooms.clone(), 0
-    for step in range(EPISODE):
+    for step in range(min(int(one.limit.max()), LONGEST)):
+        if not alive.any():
+            break
         action = driver.push()
         action[still] *= 0.02  # a robot that stays where it is has other things to remember
         here, there = one.step(action), other.step(action)

@@ -65,7 +65,18 @@ def test_a_healthy_one_is_examined_once(tmp_path, capsys):
     findings = json.loads(file.read_text())
     findings[3]["verdict"] = "could not tell"
     file.write_text(json.dumps(findings))
-    assert f"{TOLD}, 1 could not tell (kept" in f"environment examined: {health.examine(config)['doctor.checks']}"
+    told = f"environment examined: {health.examine(config)['doctor.checks']}"
+    assert told.startswith(f"{TOLD}, 1 could not tell ({findings[3]['check']}) (kept")
+
+
+@pytest.mark.parametrize("kept", ["", "[]", "{}", "3", '{"a": 1}', '[{"check": "stress"}]', "[3]", "fail"])
+def test_only_what_was_kept_of_a_healthy_one_is_believed(kept, tmp_path):
+    file = tmp_path / "kept.json"
+    finding = {"check": "stress", "verdict": "fail", "figure": "1 reward", "look_at": "terms"}
+    file.write_text(json.dumps([finding]) if kept == "fail" else kept)
+    assert health._kept(file) is None
+    file.write_text(json.dumps([finding | {"verdict": "pass"}]))
+    assert health._kept(file) == [finding | {"verdict": "pass"}]
 
 
 def test_what_the_environment_depends_on_is_asked_again(tmp_path):
@@ -95,6 +106,14 @@ def test_a_sick_one_is_refused_naming_the_fault_and_nothing_is_begun(tmp_path, c
 def test_off_is_told_and_asks_nobody(tmp_path, capsys):
     assert health.examine(configure(tmp_path, *SWEEP, SICK, "doctor=off")) == {"doctor": "off"}
     assert capsys.readouterr().out == "environment not examined: doctor=off\n"
+
+
+def test_what_the_environment_raises_is_told_without_what_the_check_was_about():
+    raised = "the environment raises TermError: reward term 'spin' raised AttributeError: no omga (rewards.py:3)"
+    findings = [{"check": "stress", "verdict": "fail", "figure": raised, "look_at": "terms that divide"}]
+    with pytest.raises(health.SickEnvironment) as told:
+        health._refuse_sick(findings, ("-m", "navtask.doctor"))
+    assert str(told.value).startswith(f"{raised}. See ")
 
 
 def test_a_check_that_crashes_is_no_sickness():

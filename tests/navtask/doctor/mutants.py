@@ -1,6 +1,7 @@
 """Sick environments: each differs from the healthy one by one fault, and the doctor must name exactly that one."""
 
 import secrets
+from dataclasses import replace
 
 import torch
 from tensordict import TensorDict
@@ -172,6 +173,15 @@ class KeptWindow(NavEnv):
 
 
 @names("hidden state")
+class KeptLongWindow(KeptWindow):
+    """So it does, and shows it after three seconds only."""
+
+    def __init__(self, config, **settings):
+        stuck = replace(config.rewards["stuck"], params={"window": 60})
+        super().__init__(replace(config, rewards={**config.rewards, "stuck": stuck}), **settings)
+
+
+@names("hidden state")
 class KeptVelocity(NavEnv):
     """The body goes on as fast as it was."""
 
@@ -250,6 +260,24 @@ class SameStart(Redrawn):
     def _change(self, mask):
         self.rooms.start[:] = torch.tensor([-4.0, -3.0, 0.5])
         self._make_way(self.rooms.start[:, :2])
+
+
+@names("random reset")
+class NearlySameStart(Redrawn):
+    """Some tenths of a millimetre apart."""
+
+    def _change(self, mask):
+        jitter = 1e-4 * (self.rooms.start - self.rooms.start.floor())
+        self.rooms.start[:] = torch.tensor([-4.0, -3.0, 0.5]) + jitter
+        self._make_way(self.rooms.start[:, :2])
+
+
+@names("random reset")
+class TwoRoomsInTurn(Redrawn):
+    """Every other episode is the same."""
+
+    def _draw_and_change(self, mask, episode):
+        self._draw(mask, episode % 2)
 
 
 @names("rooms differ")

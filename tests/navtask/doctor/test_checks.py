@@ -103,6 +103,25 @@ class TestHealthy:
         assert set(untold(found)) == {"instants", "solid obstacles", "seen obstacles"}, "no ends by chance, no scan"
 
 
+@pytest.mark.parametrize(
+    ("untold_of", "changes"),
+    [
+        ((), {"episode_length": 5.0}),
+        (("action range",), {"control_dt": 0.5}),
+        (("solid obstacles", "seen obstacles"), {"lidar": {"noise_std": 0.1}}),
+        (("solid obstacles", "seen obstacles"), {"lidar": {"beams": 16}}),
+        (("solid obstacles", "seen obstacles"), {"history": 3, "lidar": {"noise_std": 0.3, "dropout": 0.5}}),
+    ],
+    ids=["short episodes", "slow control", "noise", "few beams", "hardly a scan"],
+)
+def test_unusual_settings_are_no_fault(untold_of, changes):
+    config = nav()
+    config = replace(config, **changes | {"lidar": replace(config.lidar, **changes.get("lidar", {}))})
+    found = verdicts(lambda rooms, seed: NavEnv(config, num_envs=rooms, seed=seed), 0, 48)
+    assert failed(found) == []
+    assert tuple(untold(found)) == untold_of
+
+
 class TestForeign:
     """What offers no more than rsl_rl's VecEnv."""
 
