@@ -19,9 +19,11 @@ What both are about is told by ``NumpyPolicy.interface``, which is in ``policy.n
 Directions are those of ROS (REP 103): x forward, y left, angles counter-clockwise.
 """
 
+import difflib
 import json
 import math
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -90,6 +92,18 @@ class NumpyPolicy:
     """See above; None in a file that an earlier version wrote."""
 
     def __init__(self, path: str | PathLike[str]):
+        """Raises OSError for a file that can't be read, ValueError for one that is no policy, or not a whole one."""
+        with open(path, "rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise ValueError(f"{path} is not a policy.npz, or not a whole one")
+        try:
+            self._read(path)
+        except OSError:
+            raise
+        except Exception as error:  # NumPy raises whatever the damage leads to
+            raise ValueError(f"{path} is not a policy.npz, or not a whole one: {error}") from error
+
+    def _read(self, path: str | PathLike[str]) -> None:
         with np.load(path, allow_pickle=False) as arrays:
             self._mean = arrays["mean"]
             self._std = arrays["std"]
@@ -132,7 +146,7 @@ class Controller:
     """(``width``,) what the policy saw last."""
 
     def __init__(self, path: str | PathLike[str]):
-        """Raises ValueError for a file that doesn't say what its observations are."""
+        """Raises as ``NumpyPolicy``, and ValueError for a file that doesn't say what its observations are."""
         self.policy = NumpyPolicy(path)
         if self.policy.interface is None:
             raise ValueError(f"{path} doesn't say what its observations are: train it again, or use NumpyPolicy")
@@ -155,14 +169,17 @@ class Controller:
         """(``width``,) what the policy sees of this instant, and of those before where it sees a history.
 
         ``measured``: each input of the interface's terms by its name. The last action is known here. Raises ValueError
-        where one is missing, unknown, of another width, or not finite (a scan may hold inf and nan).
+        where one is missing, unknown, of another width, or not finite. Ranges may be inf, or nan, where nothing came
+        back, and -inf where it came from too near (REP 117); measured from the body's centre, none else is 0 or less.
         """
         terms = self.interface["observation"]["terms"]
         known = {"action": self._action, **measured}
         inputs = {term["input"]: term for term in terms}
-        if inputs.keys() - known.keys() or measured.keys() - inputs.keys():
+        wrong = [f"{name} is unknown{_nearest(name, inputs)}" for name in measured if name not in inputs]
+        wrong += [f"{name} is missing" for name in inputs if name not in known]
+        if wrong:
             expected = ", ".join(f"{name} ({t['input_width']}, {t['unit']})" for name, t in inputs.items())
-            raise ValueError(f"measured are {', '.join(measured) or 'none'}; expected {expected}")
+            raise ValueError(f"{', '.join(wrong)}; expected {expected}")
         frame = np.concatenate([_values(term, known[term["input"]]) for term in terms])
         history = self.interface["observation"]["history"]
         self._frames = [*(self._frames or [frame] * history), frame][-history:]
@@ -170,10 +187,20 @@ class Controller:
         return self.observation
 
 
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f" (nearest: {near[0]})" if near else ""
+
+
 def _values(term: dict[str, Any], given: Any) -> Array:
     x = np.atleast_1d(np.asarray(given, dtype=float))
     if x.shape != (term["input_width"],):
         raise ValueError(f"{term['input']} has shape {x.shape}, expected ({term['input_width']},)")
+    if term["transform"] == "range":
+        (wrong,) = np.nonzero((x <= 0) & np.isfinite(x))
+        if wrong.size:
+            told = f"{wrong.size} of {x.size} ranges, the first at {wrong[0]}: {x[wrong[0]]:g}"
+            raise ValueError(f"{term['input']} is not above 0 ({told}); where nothing came back it must be inf")
     values = TRANSFORMS[term["transform"]].function(x, term["scale"], np.array(term["offset"]))
     if not np.isfinite(values).all():
         raise ValueError(f"{term['input']} is not finite")

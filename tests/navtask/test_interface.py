@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -124,11 +125,10 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("wrong", "told"),
         [
-            (
-                {"speed": 1.0},
-                r"measured are scan, goal, vel_body, omega, speed; expected scan \(72, m\), goal \(2, m\), ",
-            ),
-            ({"goal": None}, "measured are scan, vel_body, omega; expected"),
+            ({"vel": 1.0}, r"^vel is unknown \(nearest: vel_body\); expected scan \(72, m\), goal \(2, m\), "),
+            ({"goal": None, "speed": 1.0}, "^speed is unknown, goal is missing; expected scan"),
+            ({"scan": np.zeros(72)}, r"scan is not above 0 \(72 of 72 ranges, the first at 0: 0\); .* must be inf$"),
+            ({"scan": [3.0] * 70 + [-1.0, 0.0]}, r"\(2 of 72 ranges, the first at 70: -1\)"),
             ({"scan": np.ones(36)}, r"scan has shape \(36,\), expected \(72,\)"),
             ({"goal": (math.nan, 0.0)}, "goal is not finite"),
         ],
@@ -140,10 +140,28 @@ class TestMistakes:
 
     def test_a_scan_may_lack_returns(self, controller):
         scan = np.full(72, 3.0)
-        scan[:3] = math.inf, math.nan, 99.0
-        assert controller.observe(**self.MEASURED | {"scan": scan})[:4] == pytest.approx([1, 1, 1, 0.5])
+        scan[:4] = math.inf, math.nan, 99.0, -math.inf
+        assert controller.observe(**self.MEASURED | {"scan": scan})[:5] == pytest.approx([1, 1, 1, 0, 0.5])
 
     def test_a_file_that_does_not_say_what_its_observations_are(self, make_env, tmp_path):
         old = write_policy(tmp_path / "old.npz", make_env(num_envs=1).interface(), told=False)
         with pytest.raises(ValueError, match=r"old.npz doesn't say what its observations are"):
             Controller(old)
+
+    def test_a_file_that_is_no_policy(self, make_env, tmp_path):
+        whole = write_policy(tmp_path / "whole.npz", make_env(num_envs=1).interface()).read_bytes()
+        with pytest.raises(FileNotFoundError, match=r"policy\.npz"):
+            Controller(tmp_path / "policy.npz")
+        for name, content in {
+            "policy.onnx": b"\x08\x08\x12\x07pytorch",
+            "notes.txt": b"a text\n",
+            "empty.npz": b"",
+            "truncated.npz": whole[: len(whole) // 2],
+            "damaged.npz": whole.replace("elu".encode("utf-32-le"), "elx".encode("utf-32-le")),
+        }.items():
+            (tmp_path / name).write_bytes(content)
+            with pytest.raises(ValueError, match=rf"{re.escape(name)} is not a policy\.npz, or not a whole one"):
+                Controller(tmp_path / name)
+        np.savez(tmp_path / "other.npz", weight_0=np.ones(3))
+        with pytest.raises(ValueError, match=r"other\.npz is not a policy\.npz, or not a whole one: .*mean"):
+            Controller(tmp_path / "other.npz")
