@@ -253,12 +253,23 @@ class Recorder:
                 return
             if not told and (self._trouble or now > began + _SILENT) and self._unfinished():
                 told = True
-                limit = "until it is there" if opening else f"for {left:.0f} s, longer only while it takes records"
+                if opening and at_most == math.inf:
+                    limit = "as long as opening it takes"
+                else:
+                    limit = f"{left:.0f} s at most without an answer"
                 self._tell(
-                    f"waiting for MLflow at {self._uri} ({self._trouble or 'not all is shipped'}) {limit}; Ctrl-C ends "
-                    f"this. {self._kept()} what is not recorded, and {self._later()}"
+                    f"{self._awaited()}, {limit}; Ctrl-C ends this. {self._kept()} what is not recorded, and "
+                    f"{self._later()}"
                 )
             self._thread.join(min(left, 0.1))
+
+    def _awaited(self) -> str:
+        """What takes its time: a store that is in trouble, or nothing but the amount on a busy machine."""
+        if self._trouble:
+            return f"waiting for MLflow at {self._uri} ({self._trouble})"
+        if self._uri.startswith("sqlite:"):
+            return f"writing the rest to {self._uri.removeprefix('sqlite:///')}"
+        return f"sending the rest to MLflow at {self._uri}"
 
     @property
     def _opening(self) -> bool:

@@ -15,7 +15,7 @@ from mlflow_fakes import assert_shipped_once, client, held, metrics, runs, wait_
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from orchestrator.job.curves import Curves
-from orchestrator.record import wal
+from orchestrator.record import mlflow, wal
 from orchestrator.record.mlflow import Recorder
 
 CONFIG = {
@@ -120,15 +120,20 @@ def test_metrics_arrive_while_the_job_runs(recorder, uri, tmp_path):
     assert_shipped_once(uri, run_id, folder)
 
 
-def test_many_steps_need_many_batches(recorder, uri, tmp_path):
+def test_many_steps_need_many_batches(recorder, uri, database, tmp_path, lines, monkeypatch):
+    monkeypatch.setattr(mlflow, "_SILENT", 0.05)
     folder = tmp_path / "t"
     extra = {f"More/metric_{i}": float(i) for i in range(40)}
     write(folder, range(1, 101), extra)
     r = recorder()
     r.start_trial(0, folder, "u")
+    wait_for(lambda: r.run_id(0))
     r.end_trial(0, "finished")
     assert r.close("finished", 20).unfinished == ()
     assert_shipped_once(uri, r.run_id(0), folder)
+    assert [line.partition(". ")[0] for line in lines] == [
+        f"writing the rest to {database}, 20 s at most without an answer; Ctrl-C ends this"
+    ]
 
 
 def test_a_job_that_goes_back_to_a_checkpoint(recorder, uri, tmp_path):
@@ -445,6 +450,11 @@ def test_a_new_store_is_migrated_once_by_two_at_a_time(tmp_path):
     for process in both:
         told = process.communicate()[1].splitlines()
         assert process.returncode == 0, told
-        assert [line for line in told if ") until it is there; Ctrl-C ends this" not in line] == []
+        file = uri.removeprefix("sqlite:///")
+        opening = (
+            f"writing the rest to {file}, as long as opening it takes; Ctrl-C ends this. {folder} keeps what is not "
+            "recorded, and the next run of this experiment records the rest"
+        )
+        assert told in ([], [opening])
     assert {uid: run.info.status for uid, run in runs(uri).items()} == {"a": "FINISHED", "b": "FINISHED"}
     assert sorted(os.listdir(tmp_path / "new")) == ["mlflow.db", "mlflow.db.lock"]

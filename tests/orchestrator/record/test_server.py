@@ -138,7 +138,8 @@ def test_a_server_in_trouble(recorder, server, proxy, tmp_path, lines, mode):
     assert found["u1"].data.params == {"a": "2"}
     assert_shipped_once(server.uri, found["u"].info.run_id, folder)
     if mode == "slow":
-        assert lines == []
+        told = [line for line in lines if not line.startswith(f"sending the rest to MLflow at {proxy.uri}, ")]
+        assert told == []  # a word on a busy machine, but no trouble
     else:
         first, *between, last = lines
         assert first.startswith(f"MLflow at {proxy.uri} takes no records (")
@@ -195,7 +196,7 @@ def test_a_server_that_stays_away(recorder, server, tmp_path, lines):
     assert "Connection refused" in str(report.reason)
     waiting, missing = lines[-2:]
     assert waiting.startswith(f"waiting for MLflow at {nowhere} (")
-    assert "for 3 s, longer only while it takes records; Ctrl-C ends this" in waiting
+    assert "), 3 s at most without an answer; Ctrl-C ends this. " in waiting
     assert waiting.endswith(f"{folder} keeps what is not recorded, and the same command again records the rest")
     assert missing.startswith("2 runs are not fully recorded in MLflow (")
     assert (folder / "unrecorded").exists()
