@@ -16,6 +16,7 @@ import hydra
 from hydra import initialize_config_dir
 from omegaconf import DictConfig
 
+from navtask.stdout import is_unread, quiet_when_unread
 from orchestrator.command import say, tell
 from orchestrator.config import CONF, PROJECT, from_composed
 from orchestrator.config.explain import composition_error
@@ -23,6 +24,7 @@ from orchestrator.errors import UserError, nearest
 from orchestrator.search.best import ADD_BEST, BEST
 
 
+@quiet_when_unread()
 def main(**launcher_options: Any) -> int:
     """Do what the command line says. ``launcher_options`` go to the launcher's constructor (tests replace the job)."""
     code = 0
@@ -46,6 +48,8 @@ def main(**launcher_options: Any) -> int:
         except KeyboardInterrupt:
             return 130
         except Exception as error:
+            if is_unread(error):
+                raise
             say(_explained(error))
             return 2
     return code if raised is None else tell(raised)

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Collection, Sequence
 
+from navtask.stdout import is_unread, quiet_when_unread
 from orchestrator.config import PROJECT
 from orchestrator.errors import UserError, nearest
 from orchestrator.job.spec import from_yaml
@@ -59,6 +60,7 @@ class Arguments:
         return resolve_uri(uri, PROJECT)
 
 
+@quiet_when_unread()
 def run(
     command: Callable[[Sequence[str]], int], description: str | None, arguments: Sequence[str] | None = None
 ) -> int:
@@ -79,7 +81,12 @@ def run(
 
 
 def tell(error: Exception) -> int:
-    """Say what went wrong, in one line; returns the exit code. Raises an error that nobody has reckoned with."""
+    """Say what went wrong, in one line; returns the exit code.
+
+    Raises an error that nobody has reckoned with, and one that needs no words, see ``quiet_when_unread``.
+    """
+    if is_unread(error):
+        raise error
     if isinstance(error, UserError):
         say(error)
         return 2

@@ -21,12 +21,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from navtask.errors import ConfigError
+from navtask.stdout import quiet_when_unread
 
 KEYS = {"task": "nav", "seed": "0", "device": "cpu", "backend": "auto", "privileged": "false"}
 
 Row = Sequence[str]
 
 
+@quiet_when_unread()
 def main(arguments: list[str] | None = None) -> int:
     """Do what the command line says."""
     parser = argparse.ArgumentParser(

@@ -12,6 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from navtask import tasks
 from navtask.typed import hints, optional
+from orchestrator.config.choices import SCHEMA, listed
 from orchestrator.config.explain import one_line
 from orchestrator.config.plain import from_plain
 from orchestrator.config.schema import Config
@@ -47,12 +48,13 @@ def from_composed(composed: DictConfig) -> Config:
 
 
 def _register() -> None:
-    """Make the schema known to Hydra, and ``by_device`` to OmegaConf."""
+    """Make the schema known to Hydra, and to OmegaConf what ``conf/config.yaml`` asks for."""
     store = ConfigStore.instance()
     store.store(name="config_schema", node=_composed(Config))
     for name in tasks.names():
-        store.store(group="task", name=f"{name}_schema", node=_composed(tasks.get(name).config))
+        store.store(group="task", name=f"{name}{SCHEMA}", node=_composed(tasks.get(name).config))
     OmegaConf.register_new_resolver("by_device", _by_device, replace=True)
+    OmegaConf.register_new_resolver("choices", listed, replace=True)
 
 
 def _composed(schema: type) -> type:

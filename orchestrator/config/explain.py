@@ -7,7 +7,6 @@ from typing import Any
 
 import hydra
 import yaml  # type: ignore[import-untyped]
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -16,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from navtask import tasks
 from navtask.typed import words
+from orchestrator.config.choices import choices_of
 from orchestrator.config.plain import settled_by
 from orchestrator.config.schema import Config
 from orchestrator.config.typed import entries, kind_at, typed
@@ -78,17 +78,12 @@ def _parsed(overrides: Sequence[str]) -> tuple[dict[str, Override], dict[str, Ov
             override = OverridesParser.create().parse_override(text)
         except HydraException:  # no override, but what belongs to one of Hydra's switches
             continue
-        is_choice = bool(_choices(override.key_or_group)) and not isinstance(override.value(), Mapping)
+        is_choice = bool(choices_of(override.key_or_group)) and not isinstance(override.value(), Mapping)
         (choices if is_choice else values)[text] = override
     return choices, values
 
 
 # -- choices: task=nav ------------------------------------------------------------------------------------------------
-
-
-def _choices(group: str) -> list[str]:
-    options: list[str] = GlobalHydra.instance().config_loader().get_group_options(group)
-    return [option for option in options if not option.endswith("_schema")]
 
 
 def _missing_choice(error: MissingConfigException, overrides: Sequence[str]) -> str:
@@ -97,7 +92,7 @@ def _missing_choice(error: MissingConfigException, overrides: Sequence[str]) -> 
     if not group:
         return str(error).splitlines()[0]
     named = (text for text in overrides if text.lstrip("+").partition("=")[0].partition("@")[0] == group)
-    return f"{next(named, f'{group}={name}')}: there is no such {group}{nearest(name, _choices(group))}"
+    return f"{next(named, f'{group}={name}')}: there is no such {group}{nearest(name, choices_of(group))}"
 
 
 def _wrong_choice(text: str, override: Override, told: str) -> str | None:
@@ -110,7 +105,7 @@ def _wrong_choice(text: str, override: Override, told: str) -> str | None:
         return f"{text}: there is a {group} already; another is chosen without the plus: {text.lstrip('+')}"
     if override.is_delete() or (all(isinstance(name, str) for name in names) and names):
         return None
-    return f"{text}: expected one of {', '.join(_choices(group))}"
+    return f"{text}: expected one of {', '.join(choices_of(group))}"
 
 
 def _unusual_choice(text: str, override: Override) -> str | None:
@@ -118,7 +113,7 @@ def _unusual_choice(text: str, override: Override) -> str | None:
     if isinstance(override.value(), str):
         return None
     group = override.key_or_group
-    return f"{text}: expected {group}=<name>, with one of {', '.join(_choices(group))}"
+    return f"{text}: expected {group}=<name>, with one of {', '.join(choices_of(group))}"
 
 
 @dataclass(frozen=True)
@@ -202,7 +197,7 @@ def _null_above(key: str, plain: Mapping[str, Any]) -> str | None:
 
 def _how_chosen(path: str) -> str:
     group = path.replace(".", "/")
-    choices = _choices(group)
+    choices = choices_of(group)
     name = choices[0] if len(choices) == 1 else "<name>"
     return f"; choose one with {'+' if group == 'sweep' else ''}{group}={name}" if choices else ""
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from navtask.stdout import UNREAD
+
 Cli = Callable[..., tuple[int, str, str]]
 
 SWEEP = "+sweep=reward_weights"
@@ -280,6 +282,19 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     assert done.stderr == "error: seed=abc: expected a whole number\n"
 
 
+@pytest.mark.parametrize("command", ["orchestrator --help", "orchestrator.report --help"])
+def test_output_that_nobody_reads_is_no_error(command: str) -> None:
+    """As in ``… | head -1``."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    project = Path(__file__).parents[2]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # as people have it
+    argv = [sys.executable, "-m", *command.split()]
+    done = subprocess.run(argv, stdout=writing, stderr=subprocess.PIPE, cwd=project, env=env, timeout=60)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (UNREAD, b"")
+
+
 def test_dry_run_says_what_would_be_run_and_starts_nothing(cli: Cli, tmp_path: Path) -> None:
     code, out, err = cli(SWEEP, "sweep.n_trials=5", "dry_run=true", f"output_dir={tmp_path / 'out'}")
     assert (code, err) == (0, "")
@@ -316,4 +331,6 @@ def test_hydras_own_switches_work(cli: Cli) -> None:
     assert "seed: 7" in out
     code, out, _ = cli("--help")
     assert code == 0
-    assert "sweep: " in out
+    assert "\ntask: nav, reach\n" in out
+    assert "\nalgorithm/rnd: " in out
+    assert "hydra/" not in out
