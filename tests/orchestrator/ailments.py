@@ -11,6 +11,7 @@ SETTINGS = {
     "algorithm.schedule": "adaptive",
     "algorithm.entropy_coef": 0.005,
     "algorithm.num_steps_per_env": 32,
+    "num_envs": 256,
     "policy.obs_normalization": True,
     "task.episode_length": 20.0,
     "task.control_dt": 0.1,

@@ -110,6 +110,16 @@ class TestFigures:
         assert verdict.iterations == (7, 7)  # 20 s / 0.1 s / 32 = 6.25 iterations
         assert verdict.figure == pytest.approx(0.75, abs=0.05)
 
+    def test_few_time_outs_of_a_fast_learner_are_no_burst(self) -> None:
+        columns = healthy(0)
+        columns["Episode_Termination/timeout"][6:12] = 0.04
+        for ended, told in ((40.0, False), (400.0, True)):  # even ages could bring 256 / 6.25 = 41 time-outs
+            columns["Episode_Termination/timeout"][6], columns["Train/episodes"][6] = 0.9, ended
+            found = {verdict.code: verdict.figure for verdict in diagnose(run(columns)).verdicts}
+            assert ("synchronous_timeouts" in found) == told
+            timeouts = columns["Episode_Termination/timeout"][6:12] * columns["Train/episodes"][6:12]
+            assert timeouts[0] > 0.5 * timeouts.sum()
+
     def test_time(self) -> None:
         assert verdict_on(self.changed("slow_env"), "slow_env").figure == pytest.approx(0.72 / 0.88, abs=0.01)
         assert verdict_on(self.changed("slow_learner"), "slow_learner").figure == pytest.approx(0.96 / 1.2, abs=0.01)
