@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.config import PROJECT, Config, world_of
+from orchestrator.config import PROJECT, Config, SweepConfig, world_of
 from orchestrator.errors import UserError, nearest, shown
 from orchestrator.job.spec import RESULT, read
 from orchestrator.launch.base import Launcher
@@ -89,6 +89,8 @@ def describe(plan: Plan, launcher: Launcher) -> list[str]:
         lines += [f"  {d.path:<{width}}  {d.text}  (today {today[d.path]})" for d in plan.space.dimensions]
         if config.sweep.space:
             lines.append(f"  and what {config.sweep.space} adds")
+        if isinstance(plan.search, Sweep):
+            lines += _known_good(plan.search, config.sweep)
         if judge.constraints:
             lines.append(f"keeping {' and '.join(str(constraint) for constraint in judge.constraints)}")
         if config.confirm.top_k:
@@ -110,6 +112,19 @@ def outside(plan: Plan) -> list[str]:
         for d in plan.space.dimensions
         if not d.contains(today[d.path])
     ]
+
+
+def _known_good(search: Sweep, sweep: SweepConfig) -> list[str]:
+    """How many trials are no draws, and how many that were asked for don't come to be any."""
+    enqueued, points = len(sweep.enqueue), len(search.points()) - 1
+    if points == 0:
+        return []
+    told = [f"{enqueued} of sweep.enqueue"] if enqueued else []
+    if sweep.warm_start is not None:
+        told.append(f"{points - enqueued} of the best of study {sweep.warm_start}")
+    left = points + 1 - search.total
+    lost = f"; the last {left} of them are never tried: sweep.n_trials={search.total}" if left > 0 else ""
+    return [f"beginning with today's config and {' and '.join(told)}{lost}"]
 
 
 def _how_long(plan: Plan, launcher: Launcher) -> str:

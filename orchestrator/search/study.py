@@ -219,21 +219,33 @@ def _as_worst(trial: FrozenTrial, worst: Sequence[float]) -> FrozenTrial:
     return copy
 
 
-def best_points(database: Path, name: str, space: Space, top: int) -> list[dict[str, Any]]:
-    """The best points of an earlier study that lie inside this space, best first."""
+def best_points(database: Path, name: str, space: Space, today: Mapping[str, Any], top: int) -> list[dict[str, Any]]:
+    """The best points of an earlier study, best first, in this space: with ``today``'s value where that study has none,
+    or one that lies outside.
+
+    Raises UserError where no point has a value that this space could have drawn.
+    """
     study = optuna.load_study(study_name=name, storage=optuna.storages.RDBStorage(_url(database)))
     if len(study.directions) > 1:
         raise UserError(f"sweep.warm_start={name}: has several objectives, so its best points can't be told")
     finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     finished = [t for t in finished if all(violation <= 0 for violation in t.constraints.values())]
+    if not finished:
+        raise UserError(f"sweep.warm_start={name}: none of its {len(study.get_trials(deepcopy=False))} trials is good")
     sign = -1 if study.direction == optuna.study.StudyDirection.MAXIMIZE else 1
-    by_path = {d.path: d for d in space.dimensions}
     points: list[dict[str, Any]] = []
     for trial in sorted(finished, key=lambda t: sign * t.values[0]):
         values = trial.user_attrs.get(VALUES, {})
-        point = {path: values[path] for path in by_path if path in values and by_path[path].contains(values[path])}
-        if len(point) == len(by_path) and point not in points:
+        common = {d.path: values[d.path] for d in space.dimensions if d.path in values and d.contains(values[d.path])}
+        point = {**today, **common}
+        if common and point not in points:
             points.append(point)
+    if not points:
+        searched = sorted({path for t in finished for path in t.user_attrs.get(VALUES, {})})
+        raise UserError(
+            f"sweep.warm_start={name}: 0 of its {len(finished)} points fit this space: none has a value for "
+            f"{', '.join(d.path for d in space.dimensions)} that could be drawn here; it searched {', '.join(searched)}"
+        )
     return points[:top]
 
 

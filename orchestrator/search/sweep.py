@@ -73,6 +73,7 @@ class Sweep(Search):
         if not (self.folder / STUDY).exists():
             if (self.folder / DATABASE).exists() or list(self.folder.glob("trial_*")):
                 raise UserError(f"sweep.name={self.name}: {self.folder} holds something else; take another name")
+            self.points()
             return
         begun = read_begun(self.folder)
         check_database(self.folder, self.name)
@@ -114,12 +115,7 @@ class Sweep(Search):
         self._lock = FolderLock(self.folder / LOCK, f"study '{self.name}'")
         self.check()  # another driver may have begun it in between
         if not (self.folder / STUDY).exists():
-            points = [
-                self._space.today(self._config),
-                *(dict(flatten(p)) for p in self._sweep.enqueue),
-                *self._earlier(),
-            ]
-            new = {"uid": uuid.uuid4().hex, "points": points, "config": _identity(self._config)}
+            new = {"uid": uuid.uuid4().hex, "points": self.points(), "config": _identity(self._config)}
             write_aside(self.folder / STUDY, as_yaml(new))
         for half_written in (".trial_*", "trial_*/.seed_*", f"{CONFIRM}/trial_*/.seed_*"):
             for folder in self.folder.glob(half_written):
@@ -141,11 +137,16 @@ class Sweep(Search):
         self._study = Study(self.folder / DATABASE, self._sweep, self._space, self._judge, self._config.seed, points)
         return self.ended()
 
-    def _earlier(self) -> list[dict[str, Any]]:
-        if self._sweep.warm_start is None:
-            return []
-        name = self._sweep.warm_start
-        return best_points(self.folder.parent / name / DATABASE, name, self._space, self._sweep.warm_start_top)
+    def points(self) -> list[dict[str, Any]]:
+        """What the first trials must be: today's config, the enqueued ones, and the best of an earlier study. Raises
+        UserError where none of these fits."""
+        today, name = self._space.today(self._config), self._sweep.warm_start
+        points = [today, *(dict(flatten(point)) for point in self._sweep.enqueue)]
+        if name is not None:
+            earlier = self.folder.parent / name
+            check_database(earlier, name)
+            points += best_points(earlier / DATABASE, name, self._space, today, self._sweep.warm_start_top)
+        return points
 
     def ended(self) -> Sequence[Ended]:
         """See Search."""

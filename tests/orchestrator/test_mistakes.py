@@ -296,9 +296,11 @@ def test_output_that_nobody_reads_is_no_error(command: str) -> None:
 
 
 def test_dry_run_says_what_would_be_run_and_starts_nothing(cli: Cli, tmp_path: Path) -> None:
-    code, out, err = cli(SWEEP, "sweep.n_trials=5", "dry_run=true", f"output_dir={tmp_path / 'out'}")
+    known = "sweep.enqueue=[{task.rewards.goal.weight: 20}, {task.rewards.goal.weight: 25}]"
+    code, out, err = cli(SWEEP, "sweep.n_trials=2", known, "dry_run=true", f"output_dir={tmp_path / 'out'}")
     assert (code, err) == (0, "")
-    for text in ("5 trials", "dense", "Eval/success_rate", "task.rewards.goal.weight", str(tmp_path / "out")):
+    assert "with today's config and 2 of sweep.enqueue; the last 1 of them are never tried: sweep.n_trials=2" in out
+    for text in ("2 trials", "dense", "Eval/success_rate", "task.rewards.goal.weight", str(tmp_path / "out")):
         assert text in out
     assert list(tmp_path.iterdir()) == []
 

@@ -9,6 +9,7 @@ import optuna
 import pytest
 
 from orchestrator.config import Config
+from orchestrator.errors import UserError
 from orchestrator.search.objective import Judge, Score
 from orchestrator.search.space import build
 from orchestrator.search.study import Study, best_points
@@ -161,8 +162,19 @@ def test_best_points_of_an_earlier_study(tmp_path: Path, config: Config) -> None
         study.tell(number, "finished", score(value))
         asked.append(values)
     assert [file.name for file in folder.iterdir()] == ["study.db"]
-    found = best_points(folder / "study.db", "study", build(config), 2)
-    assert found == [asked[1], asked[2]]
+    space = build(config)
+    today = space.today(config)
+    assert best_points(folder / "study.db", "study", space, today, 2) == [asked[1], asked[2]]
+
+    weight = "task.rewards.goal.weight"
+    partly = harness.configure(tmp_path, "+sweep=ppo", f'+sweep.params={{{weight}: "interval(0, 1000)"}}')
+    space = build(partly)
+    today = space.today(partly)
+    found = best_points(folder / "study.db", "study", space, today, 2)
+    assert found == [{**today, weight: asked[n][weight]} for n in (1, 2)]
+    space = build(harness.configure(tmp_path, "+sweep=ppo"))
+    with pytest.raises(UserError, match=r"sweep.warm_start=study: 0 of its 3 points fit this space"):
+        best_points(folder / "study.db", "study", space, {}, 2)
 
 
 def test_constraints_are_told_by_how_much_they_are_broken(tmp_path: Path) -> None:
