@@ -1,11 +1,13 @@
 """What the commands beside ``python -m orchestrator`` share: ``key=value`` arguments, and mistakes told in one line."""
 
+import sqlite3
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from navtask.stdout import is_unread, quiet_when_unread
 from orchestrator.config import PROJECT
 from orchestrator.errors import UserError, nearest
+from orchestrator.files import DISK_FULL
 from orchestrator.job.spec import from_yaml
 from orchestrator.record.redact import redact
 from orchestrator.record.store import check_uri, resolve_uri
@@ -96,8 +98,31 @@ def tell(error: Exception) -> int:
     # A full disk, no fork server, a database that is locked or damaged: it may be nobody's mistake.
     if not isinstance(error, OSError | RuntimeError | OptunaError | SQLAlchemyError):
         raise error
-    say(error)
+    say(_root(error) or error)
     return 1
+
+
+def _root(error: BaseException) -> str | None:
+    """What the system or SQLite said, where a library has wrapped it in words of its own; a note says of which file."""
+    where = next((f"{note}: " for e in _chain(error) for note in getattr(e, "__notes__", ())), "")
+    for inner in _chain(error):
+        if isinstance(inner, OSError) and inner.errno in DISK_FULL:
+            return f"the disk is full: {inner}; with space again, the same command goes on where it stopped"
+        if isinstance(inner, sqlite3.Error):
+            name = getattr(inner, "sqlite_errorname", "")  # of what SQLite itself said
+            if name == "SQLITE_FULL":
+                return f"the disk is full: {where}{inner}; with space again, the same command goes on where it stopped"
+            if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+                return f"{where}{inner}: another process is writing to it; the same command goes on where it stopped"
+            return f"{where}{inner}"
+    return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and those that it came of."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def say(error: object, kind: str = "error") -> None:

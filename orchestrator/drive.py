@@ -15,7 +15,7 @@ from orchestrator.record.mlflow import Recorder
 from orchestrator.record.redact import redact
 from orchestrator.record.store import resolve_uri
 from orchestrator.recording import NoRecorder
-from orchestrator.search.base import Search, trial_folder
+from orchestrator.search.base import DATABASE, Search, trial_folder
 from orchestrator.search.objective import Judge
 from orchestrator.status import View
 
@@ -45,7 +45,12 @@ def drive(
 
     screen = terminal.open_screen()
     driver = Driver(config, made.search, launcher, recorder, screen, provenance() | dict(tags))
-    code = driver.run()
+    try:
+        code = driver.run()
+    except Exception as error:
+        if made.space is not None:
+            error.add_note(str(made.search.folder / DATABASE))  # a database's errors don't say which one
+        raise
     tracking = redact(uri) if uri is not None else None
     told = isinstance(screen, terminal.PlainScreen)
     print("\n".join(terminal.summary(driver.status, made.search.folder, tracking, made.space is not None, told)))

@@ -9,7 +9,6 @@ told when all have ended; so has the confirmation of one.
 It wakes when a job ends or a signal comes, and twice a second to look at the metrics that have come in.
 """
 
-import errno
 import multiprocessing.connection
 import os
 import sys
@@ -21,7 +20,7 @@ from typing import Any
 
 from orchestrator import health
 from orchestrator.config import Config
-from orchestrator.files import Damaged
+from orchestrator.files import DISK_FULL, Damaged
 from orchestrator.interruption import STOP_GRACE, Interruption
 from orchestrator.job.spec import CHECKPOINTS, METRICS, RESULT, TrialSpec, update
 from orchestrator.launch.base import MISTAKE, Exit, Launcher
@@ -305,7 +304,7 @@ class Driver:
         """A job ended without a result: it goes on from its checkpoint, unless it has too often, or would only meet the
         same mistake again. Raises OSError when the disk is full: to try again would fail one trial after the other."""
         reason = job.reason if job.stopped == "hang" and job.reason else ended.reason
-        if os.strerror(errno.ENOSPC) in reason:
+        if any(os.strerror(code) in reason for code in DISK_FULL):
             raise OSError(
                 f"{job.live.trial.name}: {reason}; with space again, the same command goes on where it stopped"
             )

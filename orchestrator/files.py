@@ -1,5 +1,6 @@
 """Files that anybody may have damaged meanwhile, read with care: each fault is one line that names the file."""
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,6 +11,9 @@ import yaml  # type: ignore[import-untyped]
 from orchestrator.errors import UserError
 
 T = TypeVar("T")
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says where nothing more can be written: no space, the user's quota, the largest size of a file."""
 
 
 class Damaged(UserError):

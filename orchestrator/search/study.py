@@ -225,7 +225,11 @@ def best_points(database: Path, name: str, space: Space, today: Mapping[str, Any
 
     Raises UserError where no point has a value that this space could have drawn.
     """
-    study = optuna.load_study(study_name=name, storage=optuna.storages.RDBStorage(_url(database)))
+    try:
+        study = optuna.load_study(study_name=name, storage=optuna.storages.RDBStorage(_url(database)))
+    except Exception as error:
+        error.add_note(str(database))
+        raise
     if len(study.directions) > 1:
         raise UserError(f"sweep.warm_start={name}: has several objectives, so its best points can't be told")
     finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
