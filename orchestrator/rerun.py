@@ -2,10 +2,10 @@
 
 Says whether it comes out equal.
 
-A folder stands for the run in MLflow that its training was recorded as. From there come config, seed, curves, and which
-code made them; but it is trained on this machine, in as many processes as at first, in a new folder that is named. On a
-CPU the same code gives the same curves bit for bit; other code, or a GPU, may end within the interval of the first
-result, or not.
+Of a run in MLflow everything is taken from there: config, seed, curves, and which code made them. A folder has all but
+the latter itself; it is recorded where the first one was, or at ``tracking.uri=``. But it is trained on this machine,
+in as many processes as at first, in a new folder that is named. On a CPU the same code gives the same curves bit for
+bit; other code, or a GPU, may end within the interval of the first result, or not.
 
 Exit codes: 0 equal, or within the interval; 1 not, or the training failed; 2 a mistake; 130 / 143 interrupted.
 """
@@ -25,6 +25,8 @@ from orchestrator.job.spec import METRICS, from_yaml, read
 from orchestrator.provenance import provenance
 from orchestrator.record import wal
 from orchestrator.record.reading import Curves, open_run
+from orchestrator.record.redact import MASK
+from orchestrator.record.store import resolve_uri
 from orchestrator.search.base import trial_folder
 from orchestrator.search.objective import SUCCESS
 from orchestrator.sources import training_folder
@@ -40,7 +42,8 @@ class Original:
     name: str
     config: Config
     curves: Curves
-    tags: Mapping[str, str]
+    tags: Mapping[str, str] | None
+    """None where they are not known."""
 
 
 def load(run_id: str, uri: str) -> Original:
@@ -106,22 +109,33 @@ def read_curves(path: Path) -> Curves:
     return curves
 
 
-def _run_id(source: str) -> str:
-    """Of a run's id itself, or of a trial's folder."""
-    folder = training_folder(source)
-    if folder is None:
-        return source
-    run_id = read(folder).mlflow_run_id
-    if run_id is None:
-        raise UserError(f"run={source}: was not recorded in MLflow")
-    return run_id
+def from_folder(folder: Path) -> Original:
+    """A run as its folder has it; no store is asked. Raises UserError where it can't be trained again."""
+    spec = read(folder)
+    return Original(folder.resolve().name, replace(spec.config, sweep=None), read_curves(folder / METRICS), None)
+
+
+def store_of(original: Original) -> str | None:
+    """Where the first one was recorded; None for nowhere. Raises UserError where that is not known any more."""
+    uri = original.config.tracking.uri
+    if uri is not None and MASK in uri:
+        raise UserError(f"tracking.uri={uri}: its credentials were not kept; expected tracking.uri=<where to record>")
+    return None if uri is None else resolve_uri(uri, PROJECT)
 
 
 def rerun(arguments: Sequence[str], **launcher_options: Any) -> int:
     """Do what the command line says; returns the exit code."""
     given = Arguments(arguments, KEYS)
-    run_id, uri = _run_id(given.need("run", "MLflow run id or trial's folder")), given.tracking_uri()
-    original = load(run_id, uri)
+    source = given.need("run", "MLflow run id or trial's folder")
+    folder = training_folder(source)
+    uri: str | None
+    if folder is None:
+        first, uri = source, given.tracking_uri()
+        original = load(source, uri)
+    else:
+        first = read(folder).mlflow_run_id or str(folder.resolve())
+        original = from_folder(folder)
+        uri = store_of(original) if given.get("tracking.uri") is None else given.tracking_uri()
     config = original.config
     # Where it runs is ours to say: the recorded launcher names a class, and cores, of whoever ran it first.
     launcher = LauncherConfig(**from_yaml((PROJECT / "conf" / "launcher" / "local.yaml").read_text()))
@@ -134,17 +148,18 @@ def rerun(arguments: Sequence[str], **launcher_options: Any) -> int:
         dry_run=False,
     )
     validate(config)
-    for line in code_difference(original.tags, provenance()):
-        print(f"other code: {line}")
+    if original.tags is not None:
+        for line in code_difference(original.tags, provenance()):
+            print(f"other code: {line}")
     from orchestrator.drive import drive  # takes a second to import
 
-    first = f"{original.name} of {original.tags.get('study', config.experiment_name)}"
-    code, search = drive(config, launcher_options, {"rerun_of": run_id}, again=first)
+    study = (original.tags or {}).get("study", config.experiment_name)
+    code, search = drive(config, launcher_options, {"rerun_of": first}, again=f"{original.name} of {study}")
     if code:
         return code
     number = search.unfinished()[0].number
     same, told = verdict(original.curves, read_curves(trial_folder(search.folder, number) / METRICS))
-    print(f"{original.name} ({run_id}) again: {told}")
+    print(f"{original.name} ({source}) again: {told}")
     return 0 if same else 1
 
 

@@ -1,11 +1,15 @@
 """Whether a training came out equal is told rightly."""
 
 import math
+from dataclasses import replace
 
+import harness
 import pytest
 
 from orchestrator.errors import UserError
-from orchestrator.rerun import code_difference, differences, rerun, verdict
+from orchestrator.job import spec
+from orchestrator.record import wal
+from orchestrator.rerun import code_difference, differences, from_folder, rerun, store_of, verdict
 
 CURVES = {
     "Loss/value": {1: 0.5, 2: 0.25},
@@ -76,3 +80,27 @@ def test_mistakes(arguments, told):
         rerun(arguments)
     assert told in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("uri", ["sqlite:////nowhere/own.db", "http://host:5000", None])
+def test_a_folder_needs_no_store(tmp_path, uri):
+    config = harness.configure(tmp_path, "seed=7")
+    config = replace(config, tracking=replace(config.tracking, uri=uri))
+    folder = tmp_path / "trial_0000"
+    spec.write(spec.TrialSpec(study="nav", number=0, seed=7, params={}, folder=folder, config=config))
+    log = wal.MetricsLog(folder / spec.METRICS)
+    log.append(wal.Record(1, 1.0, {"Loss/value": 0.5}))
+    log.close()
+    original = from_folder(folder)
+    assert (original.name, original.curves, original.tags) == ("trial_0000", {"Loss/value": {1: 0.5}}, None)
+    assert original.config == replace(config, sweep=None)
+    assert store_of(original) == uri
+
+
+def test_where_to_record_must_be_told_when_the_password_was_not_kept(tmp_path):
+    config = harness.configure(tmp_path)
+    config = replace(config, tracking=replace(config.tracking, uri="postgresql://me:secret@host/db"))
+    folder = tmp_path / "trial_0000"
+    spec.write(spec.TrialSpec(study="nav", number=0, seed=1, params={}, folder=folder, config=config))
+    with pytest.raises(UserError, match=r"credentials were not kept; expected tracking\.uri="):
+        rerun([f"run={folder}"])
