@@ -53,9 +53,9 @@ def drive(
         raise
     tracking = redact(uri) if uri is not None else None
     told = isinstance(screen, terminal.PlainScreen)
-    print("\n".join(terminal.summary(driver.status, made.search.folder, tracking, made.space is not None, told)))
+    terminal.tell(*terminal.summary(driver.status, made.search.folder, tracking, made.space is not None, told))
     if code:
-        print("interrupted; the same command goes on where it stopped")
+        terminal.tell("interrupted; the same command goes on where it stopped")
         return code, made.search
     views = driver.status.views.values()
     if made.space is None and any(view.mistaken for view in views):

@@ -1,12 +1,15 @@
 """What people see while a search runs: a live table in a terminal, plain lines anywhere else."""
 
+import io
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Literal, TextIO, cast
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -30,10 +33,59 @@ LOGS, STORE = PROJECT / "sweeps", f"sqlite:///{PROJECT / 'mlruns' / 'mlflow.db'}
 _CHROME = 9  # lines of the screen that are not trials: frame, head, the lines below, room for notes
 
 
-def open_screen(stream: TextIO = sys.stdout) -> Screen:
-    """The screen for this output."""
-    console = Console(file=stream, highlight=False)
-    return TableScreen(console) if console.is_terminal else PlainScreen(stream)
+def open_screen(stream: TextIO | None = None) -> Screen:
+    """The screen for this output, standard output if none is given."""
+    outliving = cast(TextIO, Outliving(stream or sys.stdout))
+    console = Console(file=outliving, highlight=False)
+    return TableScreen(console) if console.is_terminal else PlainScreen(outliving)
+
+
+def tell(*lines: str) -> None:
+    """Print lines, where there is anybody to read them."""
+    stream = Outliving(sys.stdout)
+    stream.write("".join(f"{line}\n" for line in lines))
+    stream.flush()
+
+
+class Outliving(io.TextIOBase):
+    """A text stream that takes what is written also when it is closed, or whoever read it has gone: that is no reason
+    to end a training."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        """``stream`` is None where a process was started without."""
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, or not."""
+        self._try(lambda stream: stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Likewise."""
+        self._try(lambda stream: stream.flush())
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+        return self._stream is not None and self._stream.isatty()
+
+    def fileno(self) -> int:
+        """Raises OSError where it has none."""
+        return super().fileno() if self._stream is None else self._stream.fileno()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """Of the stream."""
+        return getattr(self._stream, "encoding", None) or "utf-8"
+
+    def _try(self, what: Callable[[TextIO], object]) -> None:
+        if self._stream is None:
+            return
+        try:
+            what(self._stream)
+        except (OSError, ValueError):  # the latter of a stream that was closed
+            with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())  # what it has in its buffer goes there at the end
+            self._stream = None
 
 
 class TableScreen:

@@ -1,6 +1,7 @@
 """What people see."""
 
 import io
+import os
 import re
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from rich.console import Console
 from orchestrator.config import PROJECT
 from orchestrator.search.objective import Objective
 from orchestrator.status import Status, View
-from orchestrator.terminal import PlainScreen, TableScreen, open_screen, summary
+from orchestrator.terminal import PlainScreen, TableScreen, open_screen, summary, tell
 
 RATE = Objective("Eval/success_rate", "maximize", None)
 SECONDS = Objective("Eval/time_to_goal", "minimize", 20.0)
@@ -193,3 +194,20 @@ def test_a_baseline_that_breaks_a_constraint_is_told(status: Status) -> None:
     assert lines[1] == "4 of 40 trials: 2 finished, 1 pruned, 1 failed, 1 of them breaks a constraint"
     told = "breaks Eval/collision_rate <= 0.1 (0.300, by 0.200)"
     assert lines[2] == f"  baseline (trial 0)  Eval/success_rate 0.8100, {told}"
+
+
+@pytest.mark.parametrize("gone", ["the reader of a pipe", "the stream", "standard output", "the space"])
+def test_a_screen_that_is_gone_ends_nothing(status: Status, gone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    stream = open("/dev/full" if gone == "the space" else write, "w")  # noqa: SIM115
+    os.close(read)
+    if gone == "the stream":
+        stream.close()
+    monkeypatch.setattr("sys.stdout", None if gone == "standard output" else stream)
+    screen = open_screen()
+    for _ in range(2):
+        screen.show(status)
+        screen.note("a word")
+    screen.close()
+    tell("the end", "of it")
+    stream.close()  # nor does what was still in its buffer
