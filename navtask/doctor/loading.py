@@ -35,23 +35,10 @@ def find(
             raise ConfigError(key, value, f"no settings: {task} takes none")
         return foreign(task, seed=seed, rooms=rooms, device=device)
     config = load(task, overrides)
-    groups = tasks.get(config.name).groups
-    if privileged and "privileged" not in groups:
-        raise ConfigError("privileged", privileged, f"false: {config.name} observes {', '.join(groups)} alone")
-    return built_in(config, seed=seed, rooms=rooms, device=device, backend=backend, privileged=privileged)
-
-
-def built_in(
-    config: Any,
-    *,
-    seed: int = 0,
-    rooms: int = ROOMS,
-    device: str = "cpu",
-    backend: str = "auto",
-    privileged: bool = False,
-) -> Patient:
-    """The task of a typed config."""
     definition = tasks.get(config.name)
+    if privileged and "privileged" not in definition.groups:
+        groups = ", ".join(definition.groups)
+        raise ConfigError("privileged", privileged, f"false: {config.name} observes {groups} alone")
     backend = resolve_backend(backend, device)
 
     def make(num_envs: int, seed: int) -> Any:

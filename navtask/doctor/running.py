@@ -152,5 +152,5 @@ def isolation(patient: Patient, before: Mapping[str, Finding]) -> Outcome:
         if hit:
             return FAIL, f"not-finite actions in 1 room change {hit} of the {clean.rooms - 1} others"
     if not ill.observe()[room].isfinite().all():
-        return FAIL, "a room given a not-finite action still observes not-finite values 6 steps later"
+        return FAIL, "a room given a not-finite action still observes not-finite values 5 steps later"
     return PASS, f"{clean.rooms - 1} rooms unmoved by not-finite actions in another"
